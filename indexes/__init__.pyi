@@ -1,5 +1,6 @@
 """The names of `indexes`, with the modules that have them: `__init__.py` reads them here."""
 
+from indexes.bm25.formulas import LABEL as LABEL
 from indexes.bm25.formulas import BM25Settings as BM25Settings
 from indexes.bm25.formulas import BM25Variant as BM25Variant
 from indexes.bm25.formulas import idf as idf
@@ -21,6 +22,7 @@ from indexes.errors import NotAnIndexError as NotAnIndexError
 from indexes.errors import RetrieverError as RetrieverError
 from indexes.errors import SourceError as SourceError
 from indexes.errors import StorageError as StorageError
+from indexes.files import LOCK_FILE as LOCK_FILE
 from indexes.files import GrowingArray as GrowingArray
 from indexes.files import remove_abandoned as remove_abandoned
 from indexes.files import storage_errors as storage_errors
@@ -31,12 +33,12 @@ from indexes.files import write_lines as write_lines
 from indexes.filters.grammar import Where as Where
 from indexes.filters.grammar import compile_where as compile_where
 from indexes.filters.grammar import filter_of_fields as filter_of_fields
+from indexes.filters.grammar import id_forms as id_forms
 from indexes.filters.grammar import parse_field as parse_field
 from indexes.filters.grammar import point_at as point_at
 from indexes.filters.grammar import type_mismatch as type_mismatch
 from indexes.filters.grammar import written_field as written_field
 from indexes.filters.grammar import written_value as written_value
-from indexes.folder.connection import LOCK_FILE as LOCK_FILE
 from indexes.folder.connection import SOURCES_FILE as SOURCES_FILE
 from indexes.folder.documents import metadata_json as metadata_json
 from indexes.folder.lock import remains as remains
@@ -46,6 +48,7 @@ from indexes.folder.store import Backup as Backup
 from indexes.folder.store import snapshot_index as snapshot_index
 from indexes.folder.verify import verify as verify
 from indexes.location import open_store as open_store
+from indexes.protocol import CONTENT_BYTES as CONTENT_BYTES
 from indexes.protocol import LANGUAGES as LANGUAGES
 from indexes.protocol import Candidates as Candidates
 from indexes.protocol import Committer as Committer

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from indexes.errors import DamagedIndexError, IndexLockedError, StorageError
 
+LOCK_FILE = "writer.lock"
 # SQLite's shared memory grows in pieces of this size.
 _LEAST_FREE = 32 * 1024
 _REFUSALS = {
@@ -36,7 +37,30 @@ _REFUSALS = {
     errno.ENOTDIR: "a file is in the way: choose another folder",
     errno.EIO: "the disk reports an error: check it, then the index with `retriever verify`",
 }
+# Those that the system gives for locks which the file system of a file does not have.
+NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP))
 _REMEDY = "restore it from a backup or index again with --recreate"
+
+
+def lockless(folder: Path) -> StorageError:
+    """The error to raise for a folder in which files cannot be locked."""
+    return StorageError(
+        f"{folder}: its file system grants no locks, without which an index could be damaged, as "
+        "some network file systems do not: choose a folder on a local disk"
+    )
+
+
+def grants_locks(folder: Path) -> bool:
+    """Whether the files of an index can be locked, which SQLite does not tell from a held lock."""
+    import fcntl
+
+    try:
+        # Not the database, whose closing would drop the locks of this process.
+        with open(folder / LOCK_FILE, "rb", buffering=0) as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in NO_LOCKS
+    return True
 
 
 @contextmanager
@@ -48,6 +72,8 @@ def storage_errors(path: Path) -> Iterator[None]:
         if error.errno in (errno.EACCES, errno.EPERM):
             place = Path(error.filename or path)
             raise StorageError(f"{place}: {_denied(place)}") from error
+        if error.errno == errno.ENOLCK:
+            raise lockless(path) from error
         if error.errno in _REFUSALS:
             raise StorageError(f"{error.filename or path}: {_REFUSALS[error.errno]}") from error
         raise
@@ -58,6 +84,8 @@ def storage_errors(path: Path) -> Iterator[None]:
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             raise StorageError(f"{path}: {_denied(path / 'index.sqlite')}") from error
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
+            if not grants_locks(path):
+                raise lockless(path) from error
             raise IndexLockedError(
                 f"{path}: another program keeps index.sqlite locked ({error}): close the program "
                 "and run the same command again"

@@ -67,7 +67,8 @@ AnyTerm = TypeVar("AnyTerm", bound=Term)
 class Query(NamedTuple):
     """A query in the form that each component reads."""
 
-    # From the index's analyzer, and expansions; not read by the mode ``dense``.
+    # From the index's analyzer, without those of labels, and expansions; not read by the mode
+    # ``dense``.
     terms: Sequence[Term] = ()
     vector: NDArray[np.float32] | None = None  # (d,) of length 1; not read by the mode ``bm25``
 
@@ -83,6 +84,10 @@ class Candidates(NamedTuple):
     complete: bool  # whether every passage that the mode can rank is a candidate
 
 
+# Documents with the same first bytes of the hash are copies.
+CONTENT_BYTES = 12
+
+
 class NewDocument(NamedTuple):
     """A document ready to be committed, in place of one with its id if there is one."""
 
@@ -90,7 +95,9 @@ class NewDocument(NamedTuple):
     title: str | None
     text: str
     metadata: Mapping[str, Any]
-    hash: bytes  # of title and text; equal hashes need no new encoding
+    # Equal hashes need no new encoding. The first `CONTENT_BYTES` are of title, text and outline;
+    # labels change the others alone.
+    hash: bytes
     spans: Sequence[tuple[int, int]]  # (start, stop) of each passage in `text`, at least one
     # What stands where in the text: a JSON array of arrays that begin with an offset, ascending.
     outline: str = ""
@@ -382,7 +389,7 @@ class Committer(Protocol):
         Args:
             documents: with distinct ids.
             vectors: (n, d) float32, one row per passage, documents in order.
-            tokens: the terms of each of the n passages.
+            tokens: the terms of each of the n passages; of a label they begin with `LABEL`.
             metadata: new metadata of stored documents whose text has not changed, by id; ids that
                 the index does not hold are passed over.
 

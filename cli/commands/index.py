@@ -47,6 +47,7 @@ from cli.source_options import (
 from retriever.settings import setting
 
 if TYPE_CHECKING:
+    from retriever.index import Index
     from retriever.index.add import IndexingReport
 
 
@@ -141,6 +142,7 @@ def index_command(
         index = stack.enter_context(
             (recreated if run.recreate else Index.create)(folder, **chosen, **wanted)
         )
+        _warn_prompts(index)
         window = index.encoder_spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_metadata, reader)
@@ -203,17 +205,22 @@ def index_command(
     tell(summary, facts, as_json=as_json, quiet=quiet)
     if watch:
         with Index.open(folder, **chosen) as index:
-            stop = Event()
+            _follow_until_interrupted(index, folder)
 
-            def end(*_: object) -> None:
-                # A callback of a library can swallow the exception; the event stays set.
-                stop.set()
-                raise KeyboardInterrupt
 
-            signal.signal(signal.SIGINT, end)
-            say(f"{folder}: follows its sources; Ctrl-C ends")
-            with suppress(KeyboardInterrupt):
-                follow(index, stop)
+def _follow_until_interrupted(index: Index, folder: Location) -> None:
+    """Refresh an index whenever a source changes, until Ctrl-C."""
+    stop = Event()
+
+    def end(*_: object) -> None:
+        # A callback of a library can swallow the exception; the event stays set.
+        stop.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, end)
+    say(f"{folder}: follows its sources; Ctrl-C ends")
+    with suppress(KeyboardInterrupt):
+        follow(index, stop)
 
 
 def merge_note(report: IndexingReport) -> str:
@@ -263,6 +270,15 @@ class EncodeOptions:
     ray: str | None = setting(
         None, "Make shards on a Ray cluster: auto, local or HOST:PORT.", section="Encoder"
     )
+
+
+def _warn_prompts(index: Index) -> None:
+    """Say which prompts the encoder of an index lacks."""
+    from retriever.encoders.prompts import missing_prompts
+
+    fault = missing_prompts(index.encoder_spec)
+    if fault is not None:
+        say(f"warning: {fault}")
 
 
 @click.command("encode", cls=Command)

@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,7 @@ def info_command(folder: Location, as_json: bool) -> None:
     and their weights.
     """
     from retriever.encoders.meta.model import read_folder
+    from retriever.encoders.prompts import missing_prompts
     from retriever.encoders.registry import META_FILE, is_folder_with
     from retriever.index import Index
 
@@ -95,7 +97,11 @@ def info_command(folder: Location, as_json: bool) -> None:
     else:
         with Index.open(folder) as index:
             facts = _facts(index)
+            fault = missing_prompts(index.encoder_spec)
         lines = _lines(facts)
+        if fault is not None:
+            lines = chain(lines, ["", f"warning: {fault}"])
+            facts["warnings"] = [fault]
     tell(lines, facts, as_json=as_json)
 
 
@@ -281,6 +287,7 @@ _Finding = tuple[str, str, str]
 
 def _of_queries(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
     """What keeps queries from being answered, or from being answered well."""
+    from retriever.encoders.prompts import missing_prompts
     from retriever.encoders.registry import is_url
     from retriever.errors import MissingExtraError, RetrieverError
     from retriever.index.fit import MULTILINGUAL, Fit
@@ -298,6 +305,8 @@ def _of_queries(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
             yield "extra", f"{error.name} is not installed", mend
         except RetrieverError as error:
             yield "model", str(error), "retriever reindex -i {} --model MODEL"
+    if (fault := missing_prompts(spec)) is not None:
+        yield "prompts", fault, ""
     if info["fit"] and (warning := Fit(**info["fit"]).warning):
         mend = f"retriever reindex -i {{}} --model {MULTILINGUAL} --download"
         yield "language", warning, mend

@@ -109,11 +109,12 @@ def refresh_for_query(index: Index, *, quiet: bool = False) -> None:
 
 def index_in(sources: Sequence[str], encoder: Mapping[str, Any], *, quiet: bool = False) -> Index:
     """Return the index of folders and files in the cache, made on first use and refreshed."""
+    from retriever.documents.sources import path_on_disk
     from retriever.files import folder_cache, make_private, private_files
 
     if "-" in sources:
         raise click.UsageError("--in: expected a folder or a file, found standard input")
-    paths = list(dict.fromkeys(map(os.path.abspath, sources)))
+    paths = list(dict.fromkeys(map(os.path.abspath, map(path_on_disk, sources))))
     digest = hashlib.sha256(b"\0".join(map(os.fsencode, sorted(paths)))).hexdigest()[:8]
     # Its name begins with that of a source, which may be as long as a name can be.
     name = os.path.basename(min(paths)).encode(errors="replace")[:_LONGEST_NAME]

@@ -35,6 +35,13 @@ from numpy.typing import NDArray
 
 from indexes.settings import Checked, setting
 
+# A term of a passage that begins so is not of its text but of a label of its document, such as the
+# name of the file. Its idf is that of the more frequent of the two, so that a name that all files
+# share counts nothing, and a rare name no more than the word in a text.
+LABEL = "\x1f"
+# A word of a label counts so much beside the same word of a text.
+LABEL_WEIGHT = 0.6
+
 BM25Variant = Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 _DELTA = {"bm25+": 1.0, "bm25l": 0.5}
 

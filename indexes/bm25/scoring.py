@@ -6,7 +6,7 @@ So the scores do not depend on how passages are spread over segments.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import nsmallest
@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, Formula, formula_of, idf, mean_okapi_idf, weights
+from indexes.bm25.formulas import (
+    LABEL,
+    LABEL_WEIGHT,
+    BM25Settings,
+    BM25Variant,
+    Formula,
+    formula_of,
+    idf,
+    mean_okapi_idf,
+    weights,
+)
 from indexes.bm25.postings import Postings, Read
 from indexes.compiled import compiled
 from indexes.protocol import AnyTerm, Expansion, Term
@@ -43,9 +53,9 @@ class BM25Query(NamedTuple):
 
     segments: Sequence[SearchableSegment]
     found: Sequence[Read]  # of each segment
-    frequencies: NDArray[np.int64]  # (terms,) how many live passages hold each distinct term
-    # (terms,) idf times repetitions in the query, and times the weight of an expansion.
-    factors: NDArray[np.float64]
+    # (n,) how many live passages hold each distinct term, and each plain one of them in a label.
+    frequencies: NDArray[np.int64]
+    factors: NDArray[np.float64]  # (n,) by `term_factors`
     formula: Formula
 
     def matching(self) -> list[NDArray[np.uint32]]:
@@ -169,9 +179,10 @@ class BM25:
         if (known := self._known.get(terms)) is not None:
             return known
         repetitions = Counter(terms)
+        distinct = with_labels(repetitions)
         passages = self.statistics.passages
-        is_expanded = any(isinstance(term, Expansion) for term in repetitions)
-        names = plain_terms(repetitions) if is_expanded else cast("Counter[str]", repetitions)
+        is_expanded = len(distinct) < 2 * len(repetitions)
+        names = plain_terms(distinct) if is_expanded else cast("list[str]", distinct)
         found = [segment.postings.read(names) for segment in self.segments]
         df = np.zeros(len(names), np.int64)
         for segment, read in zip(self.segments, found, strict=True):
@@ -182,22 +193,27 @@ class BM25:
             for segment, read in zip(self.segments, found, strict=True):
                 segment.postings.check(read.joined())
         if is_expanded:
-            found, df = _expanded(self.segments, found, names, repetitions)
-        factors = []
-        for (term, times), held in zip(repetitions.items(), df.tolist(), strict=True):
-            value = idf(self.settings.variant, held, passages) if held else 0.0
-            factor = times * (self._floor if value < 0 else value)
-            factors.append(term.weight * factor if isinstance(term, Expansion) else factor)
+            found, df = _expanded(self.segments, found, names, distinct)
+        frequencies = dict(zip(distinct, df.tolist(), strict=True))
+        by_term = term_factors(
+            self.settings.variant, repetitions, frequencies, passages, lambda: self._floor
+        )
+        factors = np.array([by_term.get(term, 0.0) for term in distinct], np.float64)
         if len(self._known) >= _QUERIES:
             self._known.clear()
-        made = BM25Query(self.segments, found, df, np.array(factors, np.float64), self._formula)
+        made = BM25Query(self.segments, found, df, factors, self._formula)
         self._known[terms] = made
         return made
 
     def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
-        """How many live passages hold each of the terms, in the order of the terms."""
+        """How many live passages hold each of the terms, in the order of the terms.
+
+        A passage that holds a term both in its text and in a label may count twice.
+        """
         distinct = dict.fromkeys(terms)
-        return dict(zip(distinct, self.query([*distinct]).frequencies.tolist(), strict=True))
+        frequencies = self.query([*distinct]).frequencies.tolist()
+        counts = dict(zip(with_labels(distinct), frequencies, strict=True))
+        return both_counts(distinct, counts, self.statistics.passages)
 
     def terms_beginning(self, prefix: str, limit: int) -> list[str]:
         """The `limit` most frequent terms that begin with a text; equal ones by code point."""
@@ -211,6 +227,54 @@ class BM25:
         """Okapi's replacement for negative idf; reads the whole vocabulary."""
         df = _vocabulary_frequencies(self.segments)
         return self.settings.epsilon * mean_okapi_idf(df, self.statistics.passages)
+
+
+def with_labels(terms: Iterable[Term]) -> list[Term]:
+    """Return the distinct terms of a query, and behind them the plain ones as terms of labels."""
+    distinct = dict.fromkeys(terms)
+    return [*distinct, *(LABEL + term for term in distinct if isinstance(term, str))]
+
+
+def both_counts(
+    terms: Iterable[AnyTerm], frequencies: Mapping[Term, int], most: int
+) -> dict[AnyTerm, int]:
+    """Add the frequencies of terms in texts and in labels, up to a number of passages."""
+    counts = {}
+    for term in terms:
+        of_labels = frequencies[LABEL + term] if isinstance(term, str) else 0
+        counts[term] = min(most, frequencies[term] + of_labels)
+    return counts
+
+
+def term_factors(
+    variant: BM25Variant,
+    repetitions: Mapping[Term, int],
+    frequencies: Mapping[Term, int],
+    passages: int,
+    floor: Callable[[], float],
+) -> dict[Term, float]:
+    """Return idf times repetitions of each term of a query, and of the same terms of labels.
+
+    That of an expansion is multiplied by its weight. `frequencies` counts the live passages with
+    each of them; a term that none has is left out. `floor` gives what replaces a negative idf.
+    """
+    factors: dict[Term, float] = {}
+
+    def add(term: Term, own_df: int, df: int, times: float) -> None:
+        if own_df:
+            value = idf(variant, df, passages)
+            factors[term] = times * (floor() if value < 0 else value)
+
+    for term, times in repetitions.items():
+        df = frequencies[term]
+        if isinstance(term, Expansion):
+            add(term, df, df, times * term.weight)
+            continue
+        label = LABEL + term
+        label_df = frequencies[label]
+        add(term, df, max(df, label_df), float(times))
+        add(label, label_df, max(df, label_df), times * LABEL_WEIGHT)
+    return factors
 
 
 def plain_terms(terms: Iterable[Term]) -> dict[str, None]:

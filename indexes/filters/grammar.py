@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
+from unicodedata import normalize
 
 from indexes.errors import ConfigError, FilterError
 from indexes.protocol import FieldType
@@ -158,6 +159,9 @@ MAX_COMPARISONS = 200
 MAX_VALUES = 10_000
 MAX_PATH = 16
 MAX_PATTERN = 10_000  # characters; SQLite refuses LIKE patterns over 50,000 bytes
+
+# Characters of the longest path of a file: a longer id is no name.
+_LONGEST_PATH = 4096
 
 _OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!="}
 _OPERATORS |= {order: order for order in ("<", "<=", ">", ">=")}
@@ -427,7 +431,8 @@ class _Parser:
                 if len(pattern.raw) > MAX_PATTERN:
                     limit = f"at most {MAX_PATTERN} characters in a pattern"
                     raise error_at(pattern.position, limit, str(len(pattern.raw)))
-                return Comparison(field, "like", (pattern.value,))
+                likes = [Comparison(field, "like", (one,)) for one in _forms(field, pattern.value)]
+                return likes[0] if len(likes) == 1 else Joined("or", tuple(likes))
             case "contains":
                 expected = "a string, a number, true or false after 'contains'"
                 literal = self._expect(expected, "string", "number", "true", "false")
@@ -439,7 +444,10 @@ class _Parser:
             case "!=":
                 value = self._literal()
                 exists = Comparison(field, "exists")
-                return exists if value is None else Comparison(field, "!=", (value,))
+                if value is None:
+                    return exists
+                unequal = [Comparison(field, "!=", (one,)) for one in _forms(field, value)]
+                return unequal[0] if len(unequal) == 1 else Joined("and", tuple(unequal))
             case order:
                 literal = self._expect(f"a number or a string after '{order}'", "number", "string")
                 return Comparison(field, cast(Operator, order), (literal.value,))
@@ -497,10 +505,24 @@ class _Parser:
         return literals
 
 
+def id_forms(id_: str) -> list[str]:
+    """Return an id as it is, composed (NFC) and decomposed (NFD), each form once."""
+    if id_.isascii() or len(id_) > _LONGEST_PATH:
+        return [id_]
+    return [*dict.fromkeys((id_, normalize("NFC", id_), normalize("NFD", id_)))]
+
+
+def _forms(field: Field, value: Scalar) -> list[Scalar]:
+    """The values to compare with a field: names of files are equal in each form of Unicode."""
+    is_id = field.own and field.names == ("id",)
+    return [*id_forms(value)] if is_id and isinstance(value, str) else [value]
+
+
 def _among(field: Field, values: Sequence[Scalar | None]) -> Expression:
     """One of some values, of which None stands for absent or null."""
-    present = tuple(value for value in values if value is not None)
-    if len(present) == len(values):
+    present = tuple(form for value in values if value is not None for form in _forms(field, value))
+    has_null = None in values
+    if not has_null:
         return Comparison(field, "in", present)
     absent = Not(Comparison(field, "exists"))
     return Joined("or", (Comparison(field, "in", present), absent)) if present else absent

@@ -20,12 +20,19 @@ from indexes.errors import (
     NotAnIndexError,
     StorageError,
 )
-from indexes.files import damaged, damaged_database, primary_code, readable, storage_errors
+from indexes.files import (
+    LOCK_FILE,
+    damaged,
+    damaged_database,
+    grants_locks,
+    primary_code,
+    readable,
+    storage_errors,
+)
 
 DATABASE_FILE = "index.sqlite"
 _LOG = f"{DATABASE_FILE}-wal"
 SEGMENTS_FOLDER = "segments"
-LOCK_FILE = "writer.lock"
 # What an index remembers of its sources; kept by the floor above.
 SOURCES_FILE = f"{DATABASE_FILE}-sources"
 OWN_FILES = (
@@ -43,6 +50,8 @@ CORPUS_VIEW = (
 )
 # How long SQLite waits for another program that locks the database.
 BUSY_SECONDS = 30
+# How long it waits before it is known whether files can be locked at all.
+_FIRST_BUSY_SECONDS = 0.5
 # How long another process may take to make the files of the log, or to remove them.
 _TRANSITION_SECONDS = 1.0
 # What SQLite reports where it cannot make or lock the files of its log.
@@ -276,11 +285,19 @@ def connect(folder: Path, mode: str) -> sqlite3.Connection:
         f"{(folder / DATABASE_FILE).absolute().as_uri()}?mode={mode}",
         uri=True,
         isolation_level=None,
-        timeout=BUSY_SECONDS,
+        timeout=_FIRST_BUSY_SECONDS,
         check_same_thread=False,
     )
     try:
         connection.execute("PRAGMA foreign_keys=ON")
+        try:
+            # The first statement that reads the file.
+            connection.execute("PRAGMA synchronous=FULL")
+        except sqlite3.OperationalError as error:
+            # Where files cannot be locked, SQLite would wait in vain.
+            if primary_code(error) == sqlite3.SQLITE_BUSY and not grants_locks(folder):
+                raise
+        connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA trusted_schema=OFF")
         if sys.platform == "darwin":

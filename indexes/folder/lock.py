@@ -5,6 +5,7 @@ The system drops the lock when the process dies; a forked child does not inherit
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,10 +16,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from indexes.errors import IndexLockedError, NotAnIndexError
-from indexes.files import abandoned, aside_of, fsync_path, require_platform, storage_errors
+from indexes.files import (
+    LOCK_FILE,
+    NO_LOCKS,
+    abandoned,
+    aside_of,
+    fsync_path,
+    lockless,
+    require_platform,
+    storage_errors,
+)
 from indexes.folder.connection import (
     DATABASE_FILE,
-    LOCK_FILE,
     OWN_FILES,
     foreign_files,
     refuse_links,
@@ -50,6 +59,12 @@ def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> 
                     f"{folder}: another writer holds {what}: {_holder(path)}; "
                     "wait until it has finished"
                 ) from None
+            except (OSError, NotImplementedError) as error:
+                # The library has an error of its own where a system has no such locks.
+                if getattr(error, "errno", errno.ENOSYS) not in NO_LOCKS:
+                    raise
+                _remove_unused(folder)
+                raise lockless(folder) from error
         if _identity(folder) == before:
             break
         # The folder was replaced in between: this is the lock of the old one.
@@ -69,6 +84,14 @@ def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> 
         with suppress(OSError):
             os.truncate(path, 0)
         lock.release()
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove a folder that was made for an index and holds nothing but the file of the lock."""
+    with suppress(OSError):
+        if os.listdir(folder) == [LOCK_FILE]:
+            os.unlink(folder / LOCK_FILE)
+            os.rmdir(folder)
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:

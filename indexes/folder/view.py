@@ -38,6 +38,7 @@ from indexes.folder.documents import (
 from indexes.folder.lock import recover_replacement, remains
 from indexes.folder.segment import PENDING, LiveSegment, contained, live_segments
 from indexes.protocol import (
+    CONTENT_BYTES,
     Candidates,
     Facets,
     FieldSummary,
@@ -407,8 +408,9 @@ class FolderView:
         return int(self._connection.execute("SELECT count(*) FROM documents").fetchone()[0])
 
     def count_copies(self) -> int:
-        distinct = "SELECT count(*) FROM (SELECT 1 FROM documents GROUP BY hash)"
-        return self.count_documents() - int(self._connection.execute(distinct).fetchone()[0])
+        distinct = "SELECT count(*) FROM (SELECT 1 FROM documents GROUP BY substr(hash, 1, ?))"
+        row = self._connection.execute(distinct, (CONTENT_BYTES,)).fetchone()
+        return self.count_documents() - int(row[0])
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
         rows = self._connection.execute(

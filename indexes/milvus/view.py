@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, formula_of, idf, weights
-from indexes.bm25.scoring import top_places
+from indexes.bm25.formulas import BM25Settings, formula_of, weights
+from indexes.bm25.scoring import both_counts, term_factors, top_places, with_labels
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
@@ -170,13 +170,19 @@ class MilvusView(View):
         return self.among("document", map(number_of, ids), HEAD, "ordinal == 0")
 
     def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
-        known, found = self.collection.frequencies, dict[AnyTerm, int]()
-        for term in terms:
+        distinct = dict.fromkeys(terms)
+        return both_counts(distinct, self.frequencies(distinct), self.passage_count)
+
+    def frequencies(self, terms: Iterable[Term]) -> dict[Term, int]:
+        """How many passages hold each distinct term in the text, and each plain one in a label."""
+        known = self.collection.frequencies
+        counts = {}
+        for term in with_labels(terms):
             if term not in known:
                 of_word = term.terms if isinstance(term, Expansion) else ()
                 known[term] = self.count(_holding([term], of_word))
-            found[term] = known[term]
-        return found
+            counts[term] = known[term]
+        return counts
 
     def terms_beginning(
         self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
@@ -207,7 +213,7 @@ class MilvusView(View):
         selected = expression_of(where, self.count)
         matching: set[int] = set()
         if terms:
-            holders = f"({selected}) and ({_holding(terms)})"
+            holders = f"({selected}) and ({_holding(with_labels(terms))})"
             matching = {row["document"] for row in self.rows(holders, HEAD[:1])}
         documents = [(row["metadata"], row["document"] in matching) for row in self.heads(selected)]
         counted = {}
@@ -390,16 +396,12 @@ class MilvusRanking:
         return {hit["entity"]["passage"]: dict(hit["entity"]) for hit in hits}
 
     def _factors(self, terms: Iterable[Term]) -> dict[Term, float]:
-        """Of each term that a passage holds, its idf times its repetitions and its weight."""
+        """The factor of each term that a passage holds in its text or a label."""
         repetitions = Counter(terms)
-        factors = {}
-        for term, df in self.view.document_frequencies(repetitions).items():
-            if df:
-                # Passages that were written since the view began can make df the greater one.
-                value = idf(self.settings.variant, df, max(self.view.passage_count, df))
-                weight = term.weight if isinstance(term, Expansion) else 1
-                factors[term] = repetitions[term] * value * weight
-        return factors
+        frequencies = self.view.frequencies(repetitions)
+        # Passages that were written since the view began can make a frequency the greater one.
+        passages = max(self.view.passage_count, *frequencies.values(), 0)
+        return term_factors(self.settings.variant, repetitions, frequencies, passages, lambda: 0.0)
 
     def _bm25(
         self, factors: dict[Term, float], rows: Sequence[Row]

@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from indexes.bm25.formulas import BM25Settings, formula_of, idf, mean_okapi_idf, weights
-from indexes.bm25.scoring import top_places
+from indexes.bm25.formulas import BM25Settings, formula_of, mean_okapi_idf, weights
+from indexes.bm25.scoring import term_factors, top_places
 from indexes.errors import ConfigError
 from indexes.filters.grammar import Where
 from indexes.postgres.filters import EVERYTHING, Condition, condition
 from indexes.postgres.postings import ids_of, passage_scores, vocabulary_frequencies
 from indexes.postgres.schema import Location, Tables, database_errors
-from indexes.protocol import Candidates, Expansion, Mode, Query, Stage, StructureSettings, Term
+from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings, Term
 from indexes.vectors.choice import AUTO, FLAT_LIMIT
 from indexes.vectors.flat import exact_scores, nearest_of, rounded, tie_slack
 from indexes.vectors.library import FLAT
@@ -185,19 +185,20 @@ class PostgresRanking:
         repetitions = Counter(terms)
         formula = formula_of(self._bm25, self._row.total_length / max(self._row.passages, 1))
         postings = self._view.postings(repetitions)
+        factors = term_factors(
+            self._bm25.variant,
+            repetitions,
+            {term: df for term, (_, df) in postings.items()},
+            self._row.passages,
+            lambda: self._floor,
+        )
         contributions = []
-        for term, times in repetitions.items():
-            held, df = postings[term]
-            if len(held):
-                values = weights(formula, held["frequency"], held["length"])
-                factor = times * self._idf(df)
-                values *= term.weight * factor if isinstance(term, Expansion) else factor
-                contributions.append((held["passage"], values))
+        for term, factor in factors.items():
+            rows, _ = postings[term]
+            values = weights(formula, rows["frequency"], rows["length"])
+            values *= factor
+            contributions.append((rows["passage"], values))
         return passage_scores(contributions)
-
-    def _idf(self, df: int) -> float:
-        value = idf(self._bm25.variant, df, self._row.passages)
-        return self._floor if value < 0 else value
 
     @cached_property
     def _floor(self) -> float:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from psycopg import errors, pq, sql
 
 from indexes.bm25.formulas import BM25Settings
-from indexes.bm25.scoring import plain_terms
+from indexes.bm25.scoring import both_counts, plain_terms, with_labels
 from indexes.errors import ClosedIndexError, DamagedIndexError, NotAnIndexError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
@@ -48,6 +48,7 @@ from indexes.postgres.schema import (
     has_tables,
 )
 from indexes.protocol import (
+    CONTENT_BYTES,
     LANGUAGES,
     AnyTerm,
     Expansion,
@@ -194,9 +195,12 @@ class PostgresView(View):
         """(n,) int64: the deleted passages whose postings are still there."""
         return read_dead(self.tables) if self.row.dead else np.empty(0, np.int64)
 
-    def postings(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, tuple[NDArray[Any], int]]:
-        """The postings of live passages for each distinct term, and its document frequency."""
-        distinct = dict.fromkeys(terms)
+    def postings(self, terms: Iterable[Term]) -> dict[Term, tuple[NDArray[Any], int]]:
+        """The postings of live passages for each term, and its document frequency.
+
+        Behind them are those of the plain terms in labels.
+        """
+        distinct = with_labels(terms)
         plain = read_postings(self.tables, plain_terms(distinct), self.dead)
         return {
             term: expanded_postings(term, plain)
@@ -214,7 +218,9 @@ class PostgresView(View):
         return PostgresRanking(self, bm25 or BM25Settings(), where, recall)
 
     def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
-        return {term: df for term, (_, df) in self.postings(terms).items()}
+        distinct = dict.fromkeys(terms)
+        counts = {term: df for term, (_, df) in self.postings(distinct).items()}
+        return both_counts(distinct, counts, self.row.passages)
 
     def terms_beginning(
         self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
@@ -323,7 +329,8 @@ class PostgresView(View):
         return self.row.documents
 
     def count_copies(self) -> int:
-        ((distinct,),) = self.rows("SELECT count(DISTINCT hash) FROM {documents}")
+        counted = "SELECT count(DISTINCT substring(hash FOR %s)) FROM {documents}"
+        ((distinct,),) = self.rows(counted, CONTENT_BYTES)
         return self.count_documents() - int(distinct)
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
+from indexes import LABEL
 from retriever.documents.division import (
     APOSTROPHES,
     FOLDED_SIGNS,
@@ -233,12 +234,21 @@ class Analyzer:
         """The terms of `text` in the order of its words, repeated as often as they occur."""
         return self.analyzed(text)[0]
 
-    def analyzed(self, text: str) -> tuple[list[str], tuple[str, ...]]:
-        """The terms of a text, and its languages; none if the settings name the language."""
+    def analyzed(self, text: str, label: str = "") -> tuple[list[str], tuple[str, ...]]:
+        """The terms of a text, and its languages; none if the settings name the language.
+
+        The distinct terms of a label, read in the languages of the text, follow with `LABEL`
+        before them.
+        """
         _, units, words = self._read(text)
         terms = list(chain.from_iterable(map(words.__getitem__, units)))
         if not words.capitals.isdisjoint(units):
             terms += [term for term, _, _ in _emphasized(text, units, words.capitals)]
+        if label:
+            splits = not _APOSTROPHE_SEPARATES.isdisjoint(words.languages)
+            pattern = self._pattern(label.isascii(), splits)
+            label_terms = chain.from_iterable(map(words.__getitem__, pattern.findall(label)))
+            terms += map(LABEL.__add__, dict.fromkeys(label_terms))
         return terms, words.languages if self.settings.language == AUTO else ()
 
     def languages(self, text: str) -> tuple[str, ...]:

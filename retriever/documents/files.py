@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 import zipfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from retriever.documents import Fields, Record
+from retriever.documents import Fields, Json, Record
 from retriever.documents.decoding import byte_losses, decode, not_in
 from retriever.documents.file_heads import (
     HEAD,
@@ -28,8 +29,9 @@ from retriever.documents.file_heads import (
     kind_of_head,
     name_group,
 )
-from retriever.documents.kinds import Parsed, PassedOverError
+from retriever.documents.kinds import Parsed, PassedOverError, one_line
 from retriever.documents.kinds.mail import messages
+from retriever.documents.outline import Mark
 from retriever.documents.processes import ReadingProcesses, parsed
 from retriever.documents.sources import (
     LONGEST,
@@ -126,6 +128,12 @@ _PAGE = re.compile(
     rb"(?i)\s*(?:(?><!--.*?-->)\s*)*+(<\?xml[^>]*>\s*)?<(!doctype html|html)\b", re.DOTALL
 )
 _HEAD = 1024
+# Fields of metadata, in lower case, whose values name a document.
+_KEYWORDS = frozenset(
+    "alias aliases categories category keyword keywords tag tags".split()  # noqa: SIM905
+)
+# Characters of a label: more are no name.
+_LONGEST_LABEL = 1000
 # Bytes of the longest file that is no text.
 LONGEST_FILE = 1 << 28
 _TOO_LARGE = f"larger than {LONGEST_FILE >> 20} MiB; split it"
@@ -302,6 +310,7 @@ class _FileReader:
             return self._refused(file, error)
         if encoding is not None:
             FieldCount.add(self._meter.recoded, encoding, file.where)
+        outline = (*_labels(file, metadata), *outline)
         values = {**metadata, "id": file.id, "title": title, self._text_name: text}
         return Record(
             file.number,
@@ -318,6 +327,22 @@ class _FileReader:
         said = str(error).removeprefix(f"{file.where}: ")
         passed_over = isinstance(error, PassedOverError)
         return Record(file.number, where, {}, said, passed_over, file.is_part, file=file.file)
+
+
+def _labels(file: SourceFile, metadata: Mapping[str, Json]) -> Iterator[Mark]:
+    """The labels of a file: its path below the source without a known suffix, and its keywords."""
+    path = file.file or file.path.name
+    # A mail of a Maildir may have no suffix.
+    while kind_of(path) is not None and os.path.splitext(path)[1]:
+        path = os.path.splitext(path)[0]
+    words: list[str] = []
+    for name, value in metadata.items():
+        if name.lower() in _KEYWORDS:
+            items = value if isinstance(value, list) else [value]
+            words += (one_line(item) for item in items if isinstance(item, str | int | float))
+    for label in (path, ", ".join(words)):
+        if shown := one_line(unicodedata.normalize("NFC", label))[:_LONGEST_LABEL]:
+            yield Mark(0, "label", shown)
 
 
 class _LineError(SourceError):

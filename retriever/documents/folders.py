@@ -16,7 +16,7 @@ from retriever.documents import Fields, Record
 from retriever.documents.file_heads import head_group, head_of, kind_of_head, name_group
 from retriever.documents.files import KINDS, LONGEST_FILE, SourceFile, kind_of, read_files
 from retriever.documents.ignore_patterns import IgnorePatterns, Position, split_lines
-from retriever.documents.sources import LONGEST, Meter, UnopenedError, base_name
+from retriever.documents.sources import LONGEST, Meter, UnopenedError, base_name, composed
 from retriever.documents.text import refuse_named_fields
 from retriever.errors import ConfigError
 
@@ -44,7 +44,7 @@ class FolderRules:
 
     def __post_init__(self) -> None:
         for pattern in (*self.include, *self.exclude):
-            if not IgnorePatterns([os.fsencode(pattern)]):
+            if not IgnorePatterns([_in_bytes(pattern)]):
                 raise ConfigError(
                     "--include and --exclude: expected a pattern as in .gitignore that can match "
                     f"a name, found {pattern!r}"
@@ -95,7 +95,7 @@ _Placed = tuple[IgnorePatterns, Position]
 def _at_source(patterns: Sequence[str]) -> tuple[_Placed, ...]:
     if not patterns:
         return ()
-    compiled = IgnorePatterns(map(os.fsencode, patterns))
+    compiled = IgnorePatterns(map(_in_bytes, patterns))
     return ((compiled, compiled.start),)
 
 
@@ -167,7 +167,7 @@ class _Walk:
             if name.startswith("."):
                 self._left_out["hidden"] += 1
                 continue
-            in_bytes = os.fsencode(name)
+            in_bytes = _in_bytes(name)
             reason = patterns.left_out_as(in_bytes, name in folders)
             if reason is not None:
                 self._left_out[reason] += 1
@@ -199,7 +199,7 @@ class _Walk:
             if len(content) > _LONGEST_IGNORE_FILE:
                 limit = _LONGEST_IGNORE_FILE >> 10
                 raise UnopenedError(f"{fault} is larger than {limit} KiB; shorten it")
-            yield from split_lines(content)
+            yield from (_in_bytes(os.fsdecode(line)) for line in split_lines(content))
 
     def _entry(self, path: str, one: os.DirEntry[str], *, is_named: bool) -> Entry | None:
         is_link = one.is_symlink()
@@ -260,6 +260,11 @@ class _Walk:
         return Entry(path, status=status)
 
 
+def _in_bytes(name: str) -> bytes:
+    """A name or pattern as patterns compare it: composed, since macOS has names decomposed."""
+    return os.fsencode(composed(name))
+
+
 def left_out_text(left_out: Mapping[str, int]) -> str:
     """The counts of what was left out, the largest first: ``20 .html, 12 .gz, 3 hidden``."""
     ranked = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
@@ -310,6 +315,6 @@ def read_folder(
             if entry.fault is not None:
                 yield Record(number, where, {}, entry.fault, entry.passed_over, file=path)
             else:
-                yield SourceFile(folder / path, prefix + path, where, number, path)
+                yield SourceFile(folder / path, composed(prefix + path), where, number, path)
 
     return read_files(files(), fields, meter, encoding)

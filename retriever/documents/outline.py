@@ -10,7 +10,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-MarkKind = Literal["page", "heading", "line", "message"]
+MarkKind = Literal["page", "heading", "line", "message", "label"]
 
 _KINDS = get_args(MarkKind)
 _BETWEEN = " › "
@@ -19,14 +19,15 @@ _NUMBER, _LABEL = re.compile("[0-9]{1,9}"), re.compile("[^\0\n\ud800-\udfff]*")
 
 
 class Mark(NamedTuple):
-    """Where a page, heading, numbered line or message begins.
+    """Where a page, heading, numbered line or message begins, or a name of the whole document.
 
     Attributes:
-        offset: of its first character in the document's text.
-        kind: ``page``, ``heading``, ``line`` or ``message``.
+        offset: of its first character in the document's text; of a label 0.
+        kind: ``page``, ``heading``, ``line``, ``message`` or ``label``.
         label: of a page its label, such as "3" or "iv"; of a heading its text; of a line its number
             in the source, from which line feeds of the text count on; of a message its date, sender
-            and subject: "2024-03-01 Alice: Subject".
+            and subject: "2024-03-01 Alice: Subject"; of a label words that name the document and
+            are no part of its text: the path of its file, or its keywords.
         level: of a heading, 1 to 6; of others 0.
     """
 
@@ -53,6 +54,7 @@ def outline_fault(outline: object, length: int) -> str | None:
             mark.kind not in _KINDS
             or mark.level not in levels
             or not label.fullmatch(mark.label)
+            or (mark.kind == "label" and mark.offset)
             or not 0 <= mark.offset <= length
         ):
             return f"mark {number} is {mark!r:.200}, which no text of {length} characters has"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -39,6 +40,8 @@ class PassageSettings(Checked):
             earlier release.
         tables: whether the context ``headings`` has the first row of a table that a passage begins
             within; off in an index of an earlier release.
+        labels: whether names of files and keywords are read, unless `context` is ``none``;
+            likewise.
 
     Raises:
         ConfigError: a value is out of range.
@@ -49,6 +52,7 @@ class PassageSettings(Checked):
     context: Literal["title", "headings", "none"] = setting("headings", "What precedes a passage.")
     structure: bool = field(default=True, compare=False)
     tables: bool = field(default=True, compare=False)
+    labels: bool = field(default=True, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """As they are stored, beside `EARLIER`; those of an earlier release as it wrote them."""
@@ -58,7 +62,12 @@ class PassageSettings(Checked):
 
 
 # What the settings of an index or shards of an earlier release do not name.
-EARLIER: dict[str, Any] = {"context": "title", "structure": False, "tables": False}
+EARLIER: dict[str, Any] = {
+    "context": "title",
+    "structure": False,
+    "tables": False,
+    "labels": False,
+}
 
 
 _WORD_START = re.compile(r"(?<=\s)\S")
@@ -74,6 +83,11 @@ _FENCE = re.compile(
 # A heading as it stands in a text, perhaps with a line of punctuation above and below it, and the
 # white space that follows.
 _HEADING = re.compile(r"(?:([^\w\s])\1{2,}[ \t]*\n)?[^\n]*(?:\n([^\w\s])\2{2,}[ \t]*(?=\n|\Z))?\s*")
+# A word with more parts is an identifier such as a hash, and one with so many digits says nothing.
+_MOST_PARTS = 8
+_MANY_DIGITS = 5
+# The parts of a name, in which A stands for capital letters, a for others, and 0 for digits.
+_PARTS = re.compile("A+(?!a)|A?a+|0+")
 # Characters of a heading, and of the first row of a table, that go before a passage.
 _LONGEST_HEADING = 100
 _LONGEST_ROW = 200
@@ -88,19 +102,62 @@ def passage_text(
     context: Context = "title",
     *,
     tables: bool = False,
+    names: bool = True,
 ) -> str:
-    """What is encoded and analyzed for a passage: its context, if any, before its characters."""
+    """What is encoded for a passage: its context, if any, before its characters.
+
+    The name of a file stands for a title that is missing; without `names`, what is analyzed, to
+    which the analyzer adds the labels.
+    """
     start, stop = (0, len(document.text)) if span is None else span
     text = document.text[start:stop]
     if context == "none" and not document.text.isspace() and document.text:
         return text
     before = document.title or ""
+    if names and not before and document.outline:
+        path, *keywords = labels_of(document, context) or [""]
+        before = _name_words([path.rpartition("/")[2], *keywords])[:_LONGEST_HEADING]
     if context == "headings" and (document.outline or tables):
         start += len(text) - len(text.lstrip())
         above = _headings_above(document, start) if document.outline else []
         header = _header_above(document, start) if tables else []
         before = " ".join([before, *above, *header]).lstrip()
     return f"{before} {text}" if before else text
+
+
+def label_text(document: Document, context: Context) -> str:
+    """What the analyzer reads of the labels of a document, with each of its passages."""
+    labels = labels_of(document, context)
+    return " ".join([*labels, *_parted(labels)])
+
+
+def labels_of(document: Document, context: Context) -> list[str]:
+    """The labels that are read with the passages of a document."""
+    first = takewhile(lambda mark: mark.offset == 0, document.outline)
+    return [mark.label for mark in first if mark.kind == "label" and context != "none"]
+
+
+def _parted(labels: Iterable[str]) -> Iterator[str]:
+    """The words of labels, parted at signs, at capital letters, and between letters and numbers."""
+    for label in labels:
+        spaced = "".join(
+            character if unicodedata.category(character)[0] in "LMN" else " " for character in label
+        )
+        for word in spaced.split():
+            kinds = "".join(
+                "0" if character.isdigit() else "A" if character.isupper() else "a"
+                for character in word
+            )
+            spans = [match.span() for match in _PARTS.finditer(kinds)]
+            # The parts of "e5", "iPhone" or a hash are no words.
+            is_whole = any(stop - start < 2 for start, stop in spans) or len(spans) > _MOST_PARTS
+            yield from [word] if is_whole else (word[start:stop] for start, stop in spans)
+
+
+def _name_words(labels: Iterable[str]) -> str:
+    """The words of labels for the encoder: without hashes, long numbers and what is repeated."""
+    words = [word for word in _parted(labels) if len(re.findall("[0-9]", word)) < _MANY_DIGITS]
+    return " ".join(dict.fromkeys(words))
 
 
 def _headings_above(document: Document, start: int) -> list[str]:

@@ -31,9 +31,11 @@ from retriever.documents.sources import (
     SeenIds,
     TextForm,
     UnopenedError,
+    composed,
     file_size,
     opened,
     opened_stream,
+    path_on_disk,
 )
 from retriever.documents.tables import read_parquet, read_sqlite, split_table
 from retriever.documents.text import read_csv, read_jsonl, read_lines, read_tsv, refuse_named_fields
@@ -147,7 +149,8 @@ class CorpusReader:
             raise ConfigError(f"on_error is {on_error!r}, expected one of {get_args(OnError)}")
         if on_empty not in ("fail", "skip", "yield"):
             raise ConfigError(f"on_empty is {on_empty!r}, expected 'fail', 'skip' or 'yield'")
-        self._sources = [sources] if isinstance(sources, str | Path) else list(sources)
+        given = [sources] if isinstance(sources, str | Path) else list(sources)
+        self._sources = [*map(path_on_disk, given)]
         if not self._sources:
             raise SourceError("no source was given; name a file, a folder or - for standard input")
         self._fields = fields
@@ -352,7 +355,8 @@ class CorpusReader:
         return split_table(source)[1] is None and is_document(source)
 
     def _file_id(self, source: str | Path) -> str:
-        return self._prefixes.get(str(source)) or Path(os.path.normpath(source)).as_posix()
+        named = self._prefixes.get(str(source)) or Path(os.path.normpath(source)).as_posix()
+        return composed(named)
 
     @contextmanager
     def _files(self, sources: Sequence[str | Path]) -> Iterator[Iterator[Record]]:
@@ -445,7 +449,7 @@ def _prefixes(sources: Sequence[str | Path]) -> dict[str, str]:
     for source in sources:
         if _is_folder(source):
             # Where the name is "." or "..", it is the folder's own.
-            prefix = os.path.basename(os.path.abspath(source))
+            prefix = composed(os.path.basename(os.path.abspath(source)))
             for other, taken in prefixes.items():
                 if prefix == taken:
                     raise SourceError(

@@ -6,9 +6,11 @@ import codecs
 import csv
 import gzip
 import io
+import os
 import re
 import sqlite3
 import stat
+import unicodedata
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
@@ -134,6 +136,27 @@ class OpenSource:
 def base_name(name: str) -> str:
     """A file name in lower case, without `.gz`."""
     return name.lower().removesuffix(".gz")
+
+
+def composed(name: str) -> str:
+    """A name in the form of Unicode in which names are compared and ids are stored (NFC)."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def path_on_disk(path: str | Path) -> str | Path:
+    """The path as the file system has it, where that has the same names in another form."""
+    written = str(path)
+    if written.isascii() or os.path.lexists(written):
+        return path
+    place = Path()
+    for part in Path(written).parts:
+        name = part
+        if not (place / part).exists():
+            with suppress(OSError):
+                entries = sorted(os.listdir(place))
+                name = next((e for e in entries if composed(e) == composed(part)), part)
+        place /= name
+    return place if place.exists() else path
 
 
 def file_size(path: Path) -> int | None:

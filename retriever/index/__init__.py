@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
-from indexes import compile_where, no_progress, open_store
+from indexes import compile_where, id_forms, no_progress, open_store
 from retriever.documents import (
     AnyDocument,
     Document,
@@ -449,7 +449,7 @@ class Index(ReadableIndex):
             )
         with self._writer() as writer:
             if compiled is None:
-                deleted = writer.delete(ids or ())
+                deleted = writer.delete(self._stored_forms(ids or ()))
             else:
                 with self._opened.view() as view:
                     problem = self._opened.filter_doubt(view, compiled)
@@ -466,6 +466,16 @@ class Index(ReadableIndex):
                 with SourceMemory(self.store) as memory:
                     memory.erase(writer.heads)
             return deleted
+
+    def _stored_forms(self, ids: Iterable[str]) -> list[str]:
+        """The ids, each in the form of Unicode in which the index has it."""
+        forms = {id_: id_forms(id_) for id_ in ids if is_id(id_)}
+        others = [form for several in forms.values() if len(several) > 1 for form in several]
+        if not others:
+            return list(ids)
+        with self._opened.view() as view:
+            stored = view.content_hashes(others)
+        return [next((form for form in forms.get(id_, ()) if form in stored), id_) for id_ in ids]
 
     def delete_where(
         self,
@@ -509,7 +519,8 @@ class Index(ReadableIndex):
         with self._opened.view() as view:
             state = self._opened.state_of(view)
             texts = (
-                (document, stored_texts(document, state.passages)) for document in view.documents()
+                (document, stored_texts(document, state.passages, names=False))
+                for document in view.documents()
             )
             tell = state.analyzer.languages
             writer.count_languages(

@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import LANGUAGES, Committer, NewDocument, Stage, metadata_json, no_progress
+from indexes import (
+    CONTENT_BYTES,
+    LANGUAGES,
+    Committer,
+    NewDocument,
+    Stage,
+    metadata_json,
+    no_progress,
+)
 from retriever.documents import Document, document_fault, document_of
 from retriever.documents.analyzer import Analyzer
 from retriever.documents.outline import outline_json
@@ -30,6 +38,7 @@ from retriever.documents.passages import (
     OnLong,
     PassageSettings,
     cut_document,
+    label_text,
     passage_text,
 )
 from retriever.encoders.computing import describe_unbounded, find_unbounded
@@ -232,7 +241,8 @@ class Indexer:
     ) -> None:
         self.report = report or IndexingReport()
         self._view = view
-        # By content hash, ids of stored documents whose text may have another id now.
+        # By the first bytes of the content hash, ids of stored documents whose text may have
+        # another id now.
         self._moved: dict[bytes, str] = {}
         self._writer = writer
         self._encoder = encoder
@@ -274,6 +284,11 @@ class Indexer:
                     raise
                 if one is None:
                     break
+                if not self._passages.labels and isinstance(one, ReadyDocument):
+                    # Its terms may have those of labels.
+                    one = replace(one, document=_without_labels(one.document), terms=None)
+                elif not self._passages.labels and isinstance(one, Document):
+                    one = _without_labels(one)
                 document = one.document if isinstance(one, ReadyDocument) else one
                 fault = document_fault(document)
                 if fault is not None:
@@ -301,7 +316,8 @@ class Indexer:
 
     def note_moved(self, ids: Sequence[str]) -> None:
         """Take vectors over from these stored documents, where others have the same text."""
-        self._moved |= {head.hash: id_ for id_, head in self._writer.heads(ids).items()}
+        heads = self._writer.heads(ids)
+        self._moved |= {head.hash[:CONTENT_BYTES]: id_ for id_, head in heads.items()}
 
     def settle(self) -> None:
         """Merge segments after `add`, if it makes queries faster."""
@@ -354,7 +370,8 @@ class Indexer:
         """Find the vectors of passages that an earlier version of a document has too."""
         changed = (one.document for one in texts if not one.is_new)
         ids = [document.id for document in changed if len(document.text) > _LONG]
-        ids += [self._moved[one.hash] for one in texts if one.hash in self._moved]
+        contents = [entry.hash[:CONTENT_BYTES] for entry in texts]
+        ids += [self._moved[content] for content in contents if content in self._moved]
         if not ids or self._view is None:
             return
         # A damaged one is encoded again.
@@ -377,14 +394,14 @@ class Indexer:
         if self._spec.meaning("normalize"):
             vectors, scaled = unit_vectors(vectors)
             self.report.scaled += scaled
-        texts = self._texts(one.document, one.spans)
-        for text in texts:
+        for text in self._texts(one.document, one.spans):
             self.sample.take(_digest(text), text)
         terms = one.terms
         if terms is None or terms.analyzer != self._analyzer.identity:
-            self._analyze(entry, texts)
+            self._analyze(entry, one.spans)
         else:
             entry.terms = terms.passages
+            texts = self._texts(one.document, one.spans, names=False)
             entry.languages = [" ".join(self._analyzer.languages(text)) for text in texts]
         self._enter(entry)
         entry.spans = one.spans
@@ -425,20 +442,24 @@ class Indexer:
         self, entry: _Entry, spans: Sequence[tuple[int, int]], pieces: Sequence[Any]
     ) -> None:
         entry.spans += spans
+        self._analyze(entry, spans)
         texts = self._texts(entry.document, spans)
-        self._analyze(entry, texts)
         for text, row in zip(texts, pieces, strict=True):
             digest = _digest(text)
             self.sample.take(digest, text)
             self._waiting.append(_Passage(entry, digest, row))
             self._waiting_pieces += len(row)
 
-    def _texts(self, document: Document, spans: Iterable[tuple[int, int]]) -> list[str]:
+    def _texts(
+        self, document: Document, spans: Iterable[tuple[int, int]], *, names: bool = True
+    ) -> list[str]:
         context, tables = self._passages.context, self._passages.tables
-        return [passage_text(document, span, context, tables=tables) for span in spans]
+        return [passage_text(document, span, context, tables=tables, names=names) for span in spans]
 
-    def _analyze(self, entry: _Entry, texts: Iterable[str]) -> None:
-        for terms, languages in map(self._analyzer.analyzed, texts):
+    def _analyze(self, entry: _Entry, spans: Iterable[tuple[int, int]]) -> None:
+        label = label_text(entry.document, self._passages.context)
+        for text in self._texts(entry.document, spans, names=False):
+            terms, languages = self._analyzer.analyzed(text, label)
             entry.terms.append(terms)
             entry.languages.append(" ".join(languages))
 
@@ -638,20 +659,39 @@ def _sample_of(view: View, settings: PassageSettings) -> PassageSample:
     return sample
 
 
-def stored_texts(stored: StoredDocument, settings: PassageSettings) -> list[str]:
-    """The text of each passage of a stored document, as it was encoded and analyzed."""
+def stored_texts(
+    stored: StoredDocument, settings: PassageSettings, *, names: bool = True
+) -> list[str]:
+    """The text of each passage of a stored document as it was encoded; as analyzed if not `names`.
+
+    See `passage_text`.
+    """
     document = document_of(stored)
     return [
-        passage_text(document, (start, stop), settings.context, tables=settings.tables)
+        passage_text(document, (start, stop), settings.context, tables=settings.tables, names=names)
         for _, start, stop in stored.passages
     ]
 
 
 def content_hash(document: Document, settings: PassageSettings) -> bytes:
-    """16 bytes that change when title or text does, or an outline that passages follow."""
+    """16 bytes that change when title or text does, or an outline that passages follow.
+
+    Where there are labels that are read, they change the last four alone.
+    """
     title = document.title or ""
-    outline = outline_json(document.outline) if settings.structure else ""
-    return _digest(f"{len(title)} {title}{document.text}{outline and chr(0) + outline}")
+    outline = tuple(mark for mark in document.outline if mark.kind != "label")
+    places = outline_json(outline) if settings.structure else ""
+    digest = _digest(f"{len(title)} {title}{document.text}{places and chr(0) + places}")
+    labels = [mark.label for mark in document.outline if mark.kind == "label"]
+    if not (labels and settings.labels):
+        return digest
+    return digest[:CONTENT_BYTES] + _digest("\n".join(labels))[CONTENT_BYTES:]
+
+
+def _without_labels(document: Document) -> Document:
+    """A document as an index of an earlier release reads it."""
+    outline = tuple(mark for mark in document.outline if mark.kind != "label")
+    return document if outline == document.outline else replace(document, outline=outline)
 
 
 def _digest(text: str) -> bytes:

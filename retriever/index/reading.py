@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
-from indexes import LANGUAGES, Expansion, Query, compile_where, idf, parse_field
+from indexes import LANGUAGES, Expansion, Query, compile_where, id_forms, idf, parse_field
 from retriever.documents import Document, document_of, is_id
 from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
@@ -199,7 +199,7 @@ class ReadableIndex:
     def __contains__(self, id_: object) -> bool:
         """Whether the index holds a document with this id."""
         with self._opened.view() as view:
-            return is_id(id_) and id_ in view.content_hashes([id_])
+            return is_id(id_) and bool(view.content_hashes(id_forms(id_)))
 
     def __getitem__(self, id_: str) -> Document:
         """The document with this id, with its whole text; KeyError if the index holds none."""
@@ -363,7 +363,7 @@ class ReadableIndex:
             # One more, since the document itself may be among them.
             query = Query(terms, view.vectors([passage])[0])
             (hits,) = ranked_hits(view, replace(wanted, k=wanted.k + 1), [query], compiled)
-        others = [hit for hit in hits if hit.id != id_][: wanted.k]
+        others = [hit for hit in hits if hit.id != stored.id][: wanted.k]
         return Hits(replace(hit, rank=rank) for rank, hit in enumerate(others, start=1))
 
     def candidates(
@@ -739,7 +739,8 @@ class ReadableIndex:
 
 def _stored(view: View, id_: str) -> StoredDocument:
     """A document with its passages; KeyError if the index holds none with this id."""
-    stored = view.document(id_) if is_id(id_) else None
+    forms = id_forms(id_) if is_id(id_) else []
+    stored = next(filter(None, map(view.document, forms)), None)
     if stored is None:
         raise KeyError(id_)
     return stored

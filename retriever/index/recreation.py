@@ -127,7 +127,7 @@ def reindexed(
             device=device,
             download=download,
             analyzer=wanted.analyzer,
-            passages=wanted.passages,
+            passages=wanted.passages and replace(wanted.passages, labels=True),
             structures=wanted.structures,
         ) as new,
         closing(store.reader()) as reader,

@@ -15,20 +15,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
-from indexes import SOURCES_FILE, storage_errors
+from indexes import SOURCES_FILE, id_forms, storage_errors
 from retriever.documents import Document
 from retriever.documents.files import KINDS, kind_of, kind_of_file
 from retriever.documents.folders import FolderRules, files_below
 from retriever.documents.kinds import Loss, LossKind
 from retriever.documents.reader import CorpusReader, Placed
 from retriever.documents.report import FilesReport
-from retriever.documents.sources import UnopenedError
+from retriever.documents.sources import UnopenedError, composed
 from retriever.documents.tables import split_table
 from retriever.errors import DamagedIndexError
 from retriever.files import default_cache, make_private
@@ -178,14 +178,16 @@ class SourceMemory:
                 is_file = path != "" and (prefix is None or path != id_)
             else:
                 path = ""
-                is_file = id_ == prefix
+                is_file = composed(id_) == composed(prefix or "")
             if not is_file:
                 continue
-            with self._transaction() as database:
-                row = (source.number, os.fsencode(path), id_)
-                origin = "SELECT 1 FROM origins WHERE (source, path, id) = (?, ?, ?)"
-                if database.execute(origin, row).fetchone() is not None:
-                    places.append((source.path, path))
+            # The names of a file may be decomposed where its id is not.
+            for form in id_forms(path):
+                with self._transaction() as database:
+                    row = (source.number, os.fsencode(form), id_)
+                    origin = "SELECT 1 FROM origins WHERE (source, path, id) = (?, ?, ?)"
+                    if database.execute(origin, row).fetchone() is not None:
+                        places.append((source.path, form))
         return places
 
     def enter(self, reader: CorpusReader, on_long: str | None) -> list[Source]:
@@ -367,7 +369,9 @@ class SourceMemory:
             )
 
     def _noted(self, batch: Sequence[Placed], numbers: dict[str, int]) -> Iterator[Document]:
-        placed = [(numbers.get(os.path.abspath(one.source)), one) for one in batch]
+        placed = [
+            self._with_stored_id(numbers.get(os.path.abspath(one.source)), one) for one in batch
+        ]
         rows = [
             (number, os.fsencode(one.file), one.document.id)
             for number, one in placed
@@ -393,7 +397,20 @@ class SourceMemory:
                 "WHERE (source, path) = (?, ?)",
                 readings,
             )
-        yield from (one.document for one in batch if not one.is_repeated)
+        yield from (one.document for _, one in placed if not one.is_repeated)
+
+    def _with_stored_id(self, number: int | None, placed: Placed) -> tuple[int | None, Placed]:
+        """The document with the id that an earlier release gave it, where that is not composed."""
+        document = placed.document
+        if number is None or document.id.isascii():
+            return number, placed
+        with self._transaction() as database:
+            row = (number, os.fsencode(placed.file))
+            rows = database.execute("SELECT id FROM origins WHERE (source, path) = (?, ?)", row)
+            stored = [id_ for (id_,) in rows if id_ != document.id and composed(id_) == document.id]
+        if not stored:
+            return number, placed
+        return number, placed._replace(document=replace(document, id=stored[0]))
 
     def stale_ids(self) -> Iterator[list[str]]:
         """In batches, the ids that files gave that were read, or are gone, and that none has."""

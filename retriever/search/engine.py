@@ -36,6 +36,7 @@ _IN_JSON = (
     *("dense", "dense_rank", "bm25", "bm25_rank"),
 )
 _VALUES = attrgetter(*_IN_JSON)
+_NOWHERE = Place()
 
 
 @dataclass(slots=True)
@@ -137,10 +138,12 @@ def hit_of(
     span, text = (passage.start, passage.stop), passage.text
     shown, metadata = text[slice(*span)], passage.metadata
     dense, dense_rank, bm25, bm25_rank = components
+    # An outline may hold labels alone.
+    hit_place = place(read_outline(passage.outline), text, span) if passage.outline else _NOWHERE
     return Hit(
         *(rank, score, passage.id, passage.title, shown, *span, metadata),
         *(dense, dense_rank, bm25, bm25_rank, passage.passage),
-        place=place(read_outline(passage.outline), text, span) if passage.outline else None,
+        place=None if hit_place == _NOWHERE else hit_place,
     )
 
 

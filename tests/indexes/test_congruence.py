@@ -10,7 +10,7 @@ import pytest
 from random_samples import WORDS, WordDirections, random_filters, random_metadata
 from where_reference import render
 
-from retriever import Document, FilterError, Index
+from retriever import Document, FilterError, Index, Mark
 
 # Fixtures that give the URL of a new index.
 STORES = ["postgres_url"]
@@ -35,7 +35,8 @@ class Pair:
 
     def document(self, id_):
         title = self.chance.choice([None, "Fig", "pear"])
-        return Document(id_, self.text(), title, random_metadata(self.chance))
+        label = (Mark(0, "label", self.chance.choice(WORDS)),) if self.chance.random() < 0.3 else ()
+        return Document(id_, self.text(), title, random_metadata(self.chance), label)
 
     def where(self):
         return render(self.chance.choice(self.filters), self.chance)

@@ -95,6 +95,7 @@ def read_html(content: bytes, encoding: str | None = None) -> Parsed:
     metadata = named(
         author=metas.get("author"),
         date=next(filter(None, (iso_date(metas.get(one) or "") for one in _DATES)), ""),
+        keywords=metas.get("keywords"),
         language=root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang"),
     )
     title = one_line("".join(titles[0].itertext())) if titles else ""

@@ -92,7 +92,11 @@ def read_pdf(content: bytes) -> Parsed:
     properties = document.get_metadata_dict()
     date = _DATE.match(properties.get("CreationDate", ""))
     title = one_line(properties.get("Title")).removeprefix("Microsoft Word - ")
-    metadata = named(author=properties.get("Author"), date="-".join(date.groups()) if date else "")
+    metadata = named(
+        author=properties.get("Author"),
+        date="-".join(date.groups()) if date else "",
+        keywords=properties.get("Keywords"),
+    )
     parsed = found.parsed(
         "" if _MADE.fullmatch(title) else title, {**metadata, "pages": len(pages)}
     )

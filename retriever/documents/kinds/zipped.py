@@ -83,7 +83,7 @@ class Archive:
         return root_of(self.read(name), f"a damaged {self._kind} file: {name}")
 
     def properties(self) -> tuple[str, dict[str, Json]]:
-        """The title, author and date of an Office document."""
+        """The title, author, date and keywords of an Office document."""
         if "docProps/core.xml" not in self:
             return "", {}
         given = {
@@ -92,7 +92,9 @@ class Archive:
             if isinstance(one.tag, str)
         }
         date = one_line(given.get("created"))[:10]
-        return one_line(given.get("title")), named(author=given.get("creator"), date=date)
+        return one_line(given.get("title")), named(
+            author=given.get("creator"), date=date, keywords=given.get("keywords")
+        )
 
 
 _IS_TITLE = "../*[local-name()='nvSpPr']//*[local-name()='ph'][@type='title' or @type='ctrTitle']"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from index_samples import SETTINGS, commit, document, in_fork, make_index, texts
 
 import indexes.files
+from indexes import open_store
 from indexes.errors import IndexLockedError
 from indexes.files import aside_of, replace_folder, whole_folder
 from indexes.folder.connection import foreign_files
@@ -223,3 +225,61 @@ def test_what_killed_processes_left_beside_an_index_is_named(tmp_path, current):
     with whole_folder(tmp_path / "snapshot"):
         assert remains(current) == {}
     assert remains(current) == {}
+
+
+DENIED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+LOCKLESS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+static int denied(int command) {
+    return command == F_SETLK || command == F_SETLKW || command == F_GETLK
+        || (36 <= command && command <= 38);
+}
+#define WRAPPER(NAME) int NAME(int file, int command, ...) { \\
+    va_list list; va_start(list, command); void *value = va_arg(list, void *); va_end(list); \\
+    if (denied(command)) { errno = atoi(getenv("DENIED")); return -1; } \\
+    int (*real)(int, int, ...) = dlsym(RTLD_NEXT, #NAME); return real(file, command, value); }
+WRAPPER(fcntl)
+WRAPPER(fcntl64)
+int flock(int file, int operation) { errno = atoi(getenv("DENIED")); return -1; }
+"""
+
+
+@pytest.fixture(scope="module")
+def lockless(tmp_path_factory):
+    """The environment of a process whose file systems grant no locks, by error number."""
+    compiler = shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("needs a C compiler on Linux")
+    folder = tmp_path_factory.mktemp("lockless")
+    (folder / "lockless.c").write_text(LOCKLESS)
+    library = folder / "lockless.so"
+    build = [compiler, "-shared", "-fPIC", "-o", library, folder / "lockless.c", "-ldl"]
+    subprocess.run(build, check=True)
+    return lambda number: {**os.environ, "LD_PRELOAD": str(library), "DENIED": str(number)}
+
+
+@pytest.mark.parametrize("number", DENIED)
+def test_without_locks_a_writer_names_the_folder_and_the_remedy(tmp_path, lockless, number):
+    script = "import sys; from indexes import open_store; open_store(sys.argv[1]).create({})"
+    command = [sys.executable, "-c", script, str(tmp_path / "index")]
+    done = subprocess.run(command, env=lockless(number), capture_output=True, text=True)
+    said = done.stderr.strip().splitlines()[-1]
+    assert f"StorageError: {tmp_path / 'index'}: its file system grants no locks" in said
+    assert "choose a folder on a local disk" in said
+    # Nothing is left that would be in the way.
+    assert not (tmp_path / "index").exists()
+
+
+def test_without_locks_a_reader_says_so_at_once(tmp_path, lockless):
+    open_store(tmp_path / "index").create({"encoder": {"dimensions": 8}, "structures": {}})
+    script = "import sys; from indexes import open_store; open_store(sys.argv[1]).reader()"
+    command = [sys.executable, "-c", script, str(tmp_path / "index")]
+    done = subprocess.run(
+        command, env=lockless(errno.ENOLCK), capture_output=True, text=True, timeout=20
+    )
+    assert "its file system grants no locks" in done.stderr.strip().splitlines()[-1]

@@ -51,8 +51,8 @@ def test_what_is_new_changed_renamed_and_gone(tmp_path, index, fake_encoder):
     write(notes / "f.md", "# New\nbody")
     before = fake_encoder.encoded
     assert index.refresh() == RefreshReport(added=2, changed=1, removed=2, unchanged=1)
-    # That of the renamed file has its vector.
-    assert fake_encoder.encoded == before + 2
+    # That of the renamed file has no title, for which its new name stands.
+    assert fake_encoder.encoded == before + 3
     assert [hit.id for hit in index.search("text of c", k=1, mode="dense")] == ["e.txt"]
     assert {one.id: one.text for one in index} == {
         "a.txt": "another text",
@@ -65,34 +65,35 @@ def test_what_is_new_changed_renamed_and_gone(tmp_path, index, fake_encoder):
 
 
 def test_vectors_of_the_same_text_are_taken_over(tmp_path, index, fake_encoder):
+    # With a title, the name is no part of what is encoded.
     words = [f"word{number}." for number in range(200)]
-    for name in ("a.txt", "b.txt"):
-        write(tmp_path / "notes" / name, " ".join([name, *words]))
+    for name in ("a.md", "b.md"):
+        write(tmp_path / "notes" / name, " ".join([f"# Words\n\n{name}", *words]))
     remember(index, tmp_path / "notes")
-    passages, first = len(index.spans("a.txt")), fake_encoder.encoded
+    passages, first = len(index.spans("a.md")), fake_encoder.encoded
     assert passages > 5
     # Renamed, moved below, over a file that is there, and by another run.
-    write(tmp_path / "notes/b.txt", "end".join(["b.txt ", " ".join(words), "."]))
+    write(tmp_path / "notes/b.md", "end".join(["# Words\n\nb.md ", " ".join(words), "."]))
     index.refresh()
     changed = fake_encoder.encoded - first
     assert 0 < changed <= passages
     (tmp_path / "notes/below").mkdir()
-    (tmp_path / "notes/b.txt").rename(tmp_path / "notes/below/b.txt")
+    (tmp_path / "notes/b.md").rename(tmp_path / "notes/below/b.md")
     assert index.refresh() == RefreshReport(added=1, removed=1, unchanged=1)
-    (tmp_path / "notes/a.txt").rename(tmp_path / "notes/below/b.txt")
+    (tmp_path / "notes/a.md").rename(tmp_path / "notes/below/b.md")
     assert index.refresh() == RefreshReport(changed=1, removed=1)
-    (tmp_path / "notes/below/b.txt").rename(tmp_path / "notes/c.txt")
+    (tmp_path / "notes/below/b.md").rename(tmp_path / "notes/c.md")
     report = index.add(CorpusReader(tmp_path / "notes"), remember=True, prune=True)
     assert (report.added, report.deleted, report.passages) == (1, 1, passages)
     assert report.repeated == passages
     assert fake_encoder.encoded - first == changed
     # One word more at the end.
-    write(tmp_path / "notes/c.txt", " ".join(["a.txt", *words, "more."]))
+    write(tmp_path / "notes/c.md", " ".join(["# Words\n\na.md", *words, "more."]))
     index.refresh()
     assert fake_encoder.encoded - first == changed + 1
     with index._opened.view() as view:
-        stored = view.document("c.txt")
-        texts = [stored.text[start:stop] for _, start, stop in stored.passages]
+        stored = view.document("c.md")
+        texts = [f"Words {stored.text[start:stop]}" for _, start, stop in stored.passages]
         vectors = view.vectors([passage for passage, _, _ in stored.passages])
     assert np.allclose(vectors, fake_encoder.encode(texts))
 

@@ -1,0 +1,59 @@
+"""Which encoders are known to need prompts, and when that is said."""
+
+import pytest
+
+from retriever.encoders.prompts import FAMILIES, missing_prompts
+from retriever.encoders.settings import parse_encoder
+from retriever.encoders.spec import EncoderSpec
+
+HASH = "0123456789abcdef0123456789abcdef01234567"
+
+
+def fault(text):
+    return missing_prompts(EncoderSpec(parse_encoder(f"{text}::max-length=128"), "w", 8))
+
+
+@pytest.mark.parametrize("card", [family.card for family in FAMILIES])
+def test_each_family_is_known_by_its_own_card_and_silent_with_its_prompts(card):
+    (family,) = [one for one in FAMILIES if one.card == card]
+    said = fault(card)
+    assert family.card in said
+    assert ("passage-prompt" in said) == bool(family.passage)
+    given = said.partition("--model ")[2].partition(" (prompts of")[0]
+    assert fault(given.strip("'").replace("::max-length=128", "")) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "./E5-Base",
+        "/models/multilingual-e5-large/",
+        f"/hub/models--intfloat--e5-large-v2/snapshots/{HASH}",
+        "my-bge-small-en-v1.5-tuned",
+    ],
+)
+def test_folders_named_after_a_family_are_known(name):
+    assert "query-prompt" in fault(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "all-MiniLM-L6-v2",
+        "BAAI/bge-m3",
+        "BAAI/bge-reranker-base",
+        "thenlper/gte-small",
+        "nomic-ai/nomic-embed-code",
+        "/home/e5-base/models/minilm",
+        "paraphrase-multilingual-MiniLM-L12-v2",
+        "intfloat/e5-base-v2::static=average",
+    ],
+)
+def test_others_are_not(name):
+    assert fault(name) is None
+
+
+def test_a_prompt_that_is_given_is_not_asked_for():
+    said = fault("intfloat/e5-base-v2::query-prompt=query: ")
+    assert "need passage-prompt, " in said
+    assert fault("BAAI/bge-base-en::query-prompt=x") is None

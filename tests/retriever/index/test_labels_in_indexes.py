@@ -1,0 +1,330 @@
+"""Names of files and keywords: what is found by them, how they rank, and where they are kept."""
+
+import json
+import math
+import unicodedata
+
+import pytest
+
+from retriever import (
+    Document,
+    Index,
+    Mark,
+    PassageSettings,
+    encode_shards,
+    export_jsonl,
+    import_documents,
+    reindexed,
+)
+from retriever.documents.passages import passage_text
+from retriever.documents.reader import CorpusReader
+from retriever.errors import SourceError
+from tests.retriever.documents import file_samples as samples
+
+# Its few words are none of the texts.
+pytestmark = pytest.mark.filterwarnings("ignore:the encoder does not know the language")
+
+FILES = {
+    "boats/kayak_repair-2021.txt": "Sand the hull and wait for two dry days.",
+    "boats/oars.txt": "Oil the wood before winter comes back.",
+    "src/parseTideTable.py": "def read(path):\n    return open(path).read()\n",
+    "walks.md": "---\ntags: [hiking, weekend/alps]\naliases: Bergtour\n---\nTake water and a map.",
+    "soup.md": "+++\nkeywords = 'broth, leek'\n+++\nBoil it for an hour.",
+    "page.html": "<html><head><meta name='Keywords' content='quilting, patchwork'></head>"
+    "<body><main><p>Cut squares and sew them row by row.</p></main></body></html>",
+    "garden.txt": "The kayak lies behind the shed, and the leek grows beside it.",
+}
+
+
+@pytest.fixture
+def notes(tmp_path):
+    for name, text in FILES.items():
+        path = tmp_path / "notes" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "notes"
+
+
+@pytest.fixture
+def index(tmp_path, notes, model):
+    with Index.create(tmp_path / "index", model) as index:
+        index.add(CorpusReader(notes), remember=True)
+        yield index
+
+
+def ids(index, text, **settings):
+    return [hit.id for hit in index.search(text, **{"mode": "bm25", **settings})]
+
+
+@pytest.mark.parametrize(
+    ("text", "id_"),
+    [
+        ("kayak repair", "boats/kayak_repair-2021.txt"),
+        ("kayak_repair-2021.txt", "boats/kayak_repair-2021.txt"),
+        ("tide table", "src/parseTideTable.py"),
+        ("parseTideTable", "src/parseTideTable.py"),
+        ("boat oar", "boats/oars.txt"),
+        ("hiking", "walks.md"),
+        ("alps", "walks.md"),
+        ("bergtour", "walks.md"),
+        ("broth", "soup.md"),
+        ("patchwork", "page.html"),
+    ],
+)
+def test_words_of_names_folders_and_keywords_find_their_file(index, text, id_):
+    assert ids(index, text)[0] == id_
+    assert id_ in ids(index, text, mode="hybrid")
+
+
+def test_keywords_of_properties_are_metadata_and_labels(tmp_path, monkeypatch):
+    book = samples.book_pdf()
+    assert b"/Author(Ada)" in book
+    (tmp_path / "a.pdf").write_bytes(book.replace(b"/Author(Ada)", b"/Keywords(k)"))
+    core = samples.CORE.replace("<t:created>", "<p:keywords>hives; wax</p:keywords><t:created>")
+    monkeypatch.setattr(samples, "CORE", core)
+    (tmp_path / "b.docx").write_bytes(samples.docx())
+    (tmp_path / "c.pptx").write_bytes(samples.pptx())
+    keywords = {"a.pdf": "k", "b.docx": "hives; wax", "c.pptx": "hives; wax"}
+    for document in CorpusReader(tmp_path):
+        assert document.metadata["keywords"] == keywords[document.id]
+        labels = [mark.label for mark in document.outline if mark.kind == "label"]
+        assert labels == [document.id[0], keywords[document.id]]
+
+
+@pytest.mark.parametrize(
+    ("label", "terms"),
+    [
+        ("2024 Rechnungen/ÜbersichtMärz.final", "2024 rechnungen übersicht märz final"),
+        ("HTTPServer_v2", "http server v2"),
+        ("invoice2023 k8s iPhone", "invoice 2023 k8s iphone"),
+        ("9f8c2a4b7d01e6", ""),
+        ("scan 20231005123000", "scan"),
+        ("हिन्दी_नोट", "हिन्दी नोट"),
+    ],
+)
+def test_a_name_stands_for_a_missing_title_without_what_says_nothing(label, terms):
+    document = Document("a", "Text.", outline=(Mark(0, "label", label),))
+    words = label.rpartition("/")[2] if "/" in label else label
+    assert passage_text(document, None, "title").casefold() == " ".join(
+        [*[term for term in terms.split() if term in words.casefold()], "text."]
+    )
+    assert passage_text(document, None, "title", names=False) == "Text."
+    assert passage_text(document, None, "none") == "Text."
+    titled = Document("a", "Text.", "T", outline=document.outline)
+    assert passage_text(titled, None, "title") == "T Text."
+
+
+def test_words_of_a_text_rank_before_words_of_a_name(index):
+    assert ids(index, "kayak") == ["garden.txt", "boats/kayak_repair-2021.txt"]
+    assert ids(index, "leek") == ["garden.txt", "soup.md"]
+
+
+def test_a_word_of_a_label_scores_less_than_the_word_in_a_text_of_that_length(index):
+    """By the formula: idf of the more frequent of the two, once, with the passage's length."""
+    (hit,) = [hit for hit in index.search("kayak", mode="bm25") if hit.id.startswith("boats")]
+    info = index.info()
+    lengths = {
+        document.id: len(index.analyzer.tokens(document.text))
+        for document in index
+        if document.title is None
+    }
+    passages = info["passages"]
+    label = index[hit.id].outline[0].label
+    assert label == "boats/kayak_repair-2021"
+    # boat, kayak_repair, kayak, repair, 2021.
+    length = lengths[hit.id] + 5
+    saturation = 1 / (1 + 1.2 * (0.25 + 0.75 * length / info["mean_passage_terms"]))
+    idf = math.log(1 + (passages - 1 + 0.5) / (1 + 0.5))
+    assert hit.bm25 == pytest.approx(0.6 * idf * saturation, rel=1e-3)
+
+
+def test_a_folder_of_all_files_does_not_change_their_order(tmp_path, model):
+    texts = {f"note{number}.md": f"# T{number}\nword{number} " * 3 for number in range(8)}
+    texts |= {"a.md": "# A\nThe docs are old.", "b.md": "# B\nThese docs, those docs, all docs."}
+    orders = []
+    for place in ("flat", "deep"):
+        source = tmp_path / place
+        folder = source / "docs" if place == "deep" else source
+        folder.mkdir(parents=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text)
+        with Index.create(tmp_path / f"{place}.index", model) as index:
+            index.add(CorpusReader(source))
+            orders.append([id_.removeprefix("docs/") for id_ in ids(index, "docs")])
+    flat, deep = orders
+    assert flat == ["b.md", "a.md"]
+    assert deep[:2] == flat
+
+
+def test_without_context_there_are_no_names(tmp_path, notes, model):
+    with Index.create(tmp_path / "none", model, context="none") as index:
+        index.add(CorpusReader(notes))
+        assert ids(index, "hiking") == []
+        assert ids(index, "kayak") == ["garden.txt"]
+
+
+def test_records_have_no_labels_whatever_their_fields_are(tmp_path, model):
+    source = tmp_path / "kayak.jsonl"
+    source.write_text('{"id": "x/kayak.md", "text": "A boat.", "tags": ["kayak"]}\n')
+    with Index.create(tmp_path / "index", model) as index:
+        index.add(CorpusReader(source))
+        assert ids(index, "kayak") == []
+        assert index["x/kayak.md"].outline == ()
+
+
+def scores(index):
+    texts = ["kayak", "hiking map", "leek soup", "boat"]
+    return [
+        [(hit.id, hit.bm25, hit.dense) for hit in index.search(text, k=10, mode="hybrid")]
+        for text in texts
+    ]
+
+
+def test_an_index_of_an_earlier_release_ranks_as_before(tmp_path, notes, model):
+    bare = [
+        Document(one.id, one.text, one.title, one.metadata, without_labels(one.outline))
+        for one in CorpusReader(notes)
+    ]
+    earlier = PassageSettings(labels=False)
+    with Index.create(tmp_path / "expected", model, passages=earlier) as index:
+        index.add(bare)
+        expected = scores(index)
+        assert index.difference(CorpusReader(notes)).changed == 0
+    with Index.create(tmp_path / "index", model, passages=earlier) as index:
+        index.add(CorpusReader(notes))
+        assert scores(index) == expected
+        assert index.add(CorpusReader(notes)).unchanged == len(FILES)
+    assert "labels" not in earlier.to_json()
+
+
+def without_labels(outline):
+    return tuple(mark for mark in outline if mark.kind != "label")
+
+
+def test_labels_survive_export_import_reindexing_and_shards(tmp_path, index, notes, model):
+    expected = scores(index)
+    index.close()
+    folder = tmp_path / "index"
+    export_jsonl(folder, tmp_path / "all.jsonl")
+    with Index.create(tmp_path / "imported", model) as imported:
+        imported.add(CorpusReader(tmp_path / "all.jsonl"))
+        assert scores(imported) == expected
+    encode_shards(CorpusReader(notes), tmp_path / "shards", model)
+    import_documents(tmp_path / "sharded", tmp_path / "shards")
+    with Index.open(tmp_path / "sharded") as sharded:
+        assert scores(sharded) == expected
+    reindexed(folder, context="title")
+    with Index.open(folder) as again:
+        assert ids(again, "hiking") == ["walks.md"]
+
+
+def test_a_changed_tag_is_found_after_a_refresh_and_the_old_one_is_not(index, notes):
+    (notes / "walks.md").write_text(FILES["walks.md"].replace("hiking", "skiing"))
+    assert index.refresh().changed == 1
+    assert (ids(index, "hiking"), ids(index, "skiing")) == ([], ["walks.md"])
+
+
+def test_a_moved_file_is_found_by_its_new_name(index, notes):
+    (notes / "soup.md").rename(notes / "stew.md")
+    index.refresh()
+    assert (ids(index, "soup"), ids(index, "stew")) == ([], ["stew.md"])
+
+
+def test_copies_are_counted_whatever_their_names_are(index, notes):
+    assert index.count_copies() == 0
+    (notes / "copy.txt").write_text(FILES["garden.txt"])
+    index.refresh()
+    assert index.count_copies() == 1
+
+
+def test_a_hit_of_a_name_has_its_passage_and_no_suggestion_replaces_the_word(index):
+    (hit,) = index.search("hiking", mode="bm25")
+    assert (hit.passage, hit.place.lines) == ("Take water and a map.", (5, 5))
+    assert index.suggestion("hiking") is None
+    assert index.facets([], "hiking").matches == 1
+
+
+def test_more_like_takes_labels_too(index):
+    assert index.more_like("boats/oars.txt", k=3)
+
+
+def test_a_page_of_labels_is_cut_and_wrong_ones_are_refused(tmp_path, notes, model):
+    (notes / "spam.html").write_text(
+        f"<html><head><meta name='keywords' content='{'buy, ' * 100_000}'></head>"
+        "<body><main><p>Nothing else is here to read.</p></main></body></html>"
+    )
+    (document,) = [one for one in CorpusReader(notes) if one.id == "spam.html"]
+    assert max(len(mark.label) for mark in document.outline) <= 1000
+    with Index.create(tmp_path / "index", model) as index:
+        index.add([{"id": "a", "text": "abc", "outline": [[1, "label", "x"]]}])
+        # An offset is none of a label: the field is metadata.
+        assert index["a"].metadata == {"outline": [[1, "label", "x"]]}
+        index.add([Document("b", "abc", outline=(Mark(0, "label", "zebra"),))])
+        assert ids(index, "zebra") == ["b"]
+    export_jsonl(tmp_path / "index", tmp_path / "b.jsonl")
+    lines = map(json.loads, (tmp_path / "b.jsonl").read_text().splitlines())
+    assert [line["outline"] for line in lines if line["id"] == "b"] == [[[0, "label", "zebra"]]]
+
+
+DECOMPOSED = unicodedata.normalize("NFD", "Füße/Größe.md")
+COMPOSED = unicodedata.normalize("NFC", DECOMPOSED)
+
+
+@pytest.fixture
+def decomposed(tmp_path):
+    path = tmp_path / "notes" / DECOMPOSED
+    path.parent.mkdir(parents=True)
+    path.write_text("Shoes are measured at night.")
+    return tmp_path / "notes"
+
+
+@pytest.mark.parametrize("typed", [COMPOSED, DECOMPOSED])
+def test_names_of_files_are_equal_in_each_form(tmp_path, decomposed, model, typed):
+    with Index.create(tmp_path / "index", model) as index:
+        index.add(CorpusReader(decomposed), remember=True)
+        assert [document.id for document in index] == [COMPOSED]
+        assert typed in index
+        assert index[typed].text == "Shoes are measured at night."
+        assert index.more_like(typed) == []
+        for where in (f'id = "{typed}"', f'id in ("x", "{typed}")', f'id like "%{typed[-7:]}"'):
+            assert len(index.search("shoes", mode="bm25", where=where)) == 1, where
+        assert not index.search("shoes", mode="bm25", where=f'id != "{typed}"')
+        assert index.delete([typed]) == 1
+    with pytest.raises(SourceError, match="1 excluded"):
+        CorpusReader(decomposed, exclude=["x.md", typed.rpartition("/")[2]])
+    (document,) = CorpusReader(decomposed / typed)
+    assert document.id.endswith(COMPOSED)
+
+
+def test_records_keep_their_ids_and_are_told_apart(tmp_path, model):
+    with Index.create(tmp_path / "index", model) as index:
+        index.add([{"id": COMPOSED, "text": "one"}, {"id": DECOMPOSED, "text": "two"}])
+        assert (index[COMPOSED].text, index[DECOMPOSED].text) == ("one", "two")
+        assert index.delete([DECOMPOSED]) == 1
+        assert [document.id for document in index] == [COMPOSED]
+
+
+def test_an_index_with_decomposed_ids_keeps_them(tmp_path, decomposed, model, monkeypatch):
+    # As earlier releases did.
+    monkeypatch.setattr("retriever.documents.folders.composed", lambda name: name)
+    with Index.create(tmp_path / "index", model) as index:
+        index.add(CorpusReader(decomposed), remember=True)
+        assert [document.id for document in index] == [DECOMPOSED]
+        monkeypatch.undo()
+        index.refresh()
+        index.add(CorpusReader(decomposed), remember=True)
+        assert [document.id for document in index] == [DECOMPOSED]
+        (decomposed / DECOMPOSED).write_text("Shoes are measured at noon.")
+        report = index.refresh()
+        assert (report.changed, report.added, report.removed) == (1, 0, 0)
+        assert index[COMPOSED].text == "Shoes are measured at noon."
+        assert index.search("noon", mode="bm25", where=f'id = "{COMPOSED}"')
+
+
+def test_files_whose_names_differ_by_form_alone_do_not_collide_silently(decomposed):
+    (decomposed / COMPOSED).parent.mkdir()
+    (decomposed / COMPOSED).write_text("Another file.")
+    reader = CorpusReader(decomposed, on_error="skip-files")
+    assert len(list(reader)) == 1
+    assert reader.skipped == 1
+    assert "was given before" in reader.problems[0]
