@@ -139,6 +139,7 @@ def test_reindexing_takes_another_encoder_and_keeps_the_rest(indexed, retriever)
     assert info["encoder"]["dimensions"] == 5
     division = info["analyzer"].pop("division")
     assert info["analyzer"].pop("detection") == "words"
+    assert info["analyzer"].pop("terms") == "whole"
     assert division in ("icu", "grams")
     assert info["analyzer"] == {"language": "german", "stemming": False, "stop_words": True}
     assert info["long_texts"]["on_long"] == "truncate"
