@@ -62,7 +62,8 @@ FAMILIES = (
     PromptedFamily(r"mxbai-embed", _ASYMMETRIC, "", "mixedbread-ai/mxbai-embed-large-v1"),
     PromptedFamily(r"uae-large", _ASYMMETRIC, "", "WhereIsAI/UAE-Large-V1"),
     PromptedFamily(r"gte-qwen", _INSTRUCTION, "", "Alibaba-NLP/gte-Qwen2-1.5B-instruct"),
-    PromptedFamily(r"qwen3-embedding", _INSTRUCTION, "", "Qwen/Qwen3-Embedding-0.6B"),
+    # No space follows its colon.
+    PromptedFamily(r"qwen3-embedding", _INSTRUCTION.rstrip(), "", "Qwen/Qwen3-Embedding-0.6B"),
     PromptedFamily(
         r"embeddinggemma",
         "task: search result | query: ",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
 from typing import TYPE_CHECKING, NamedTuple
 
-from indexes import BM25Settings, Expansion, Query
+from indexes import LABEL, BM25Settings, Expansion, Query
 from retriever.documents.division import CJK, divide, normalized, without_accents
 from retriever.search.synonyms import is_spaceless
 
@@ -116,7 +116,9 @@ def expand(
             if alternative not in word_terms and all(map(counts.__getitem__, alternative))
         )
         if present:
-            expansions.append(Expansion(word, tuple(sorted(word_terms)), present, weight))
+            # A word of a name counts as one of the text.
+            labels = tuple((LABEL + names[0],) for names in present if len(names) == 1)
+            expansions.append(Expansion(word, tuple(sorted(word_terms)), present + labels, weight))
     return expansions
 
 
@@ -216,7 +218,9 @@ def _terms_beginning(
             if word.startswith(beginning):
                 yield from analyzer.forms(word, languages)
 
-    return view.terms_beginning(beginning, _MOST_TERMS, terms_of)
+    of_texts = view.terms_beginning(beginning, _MOST_TERMS, terms_of)
+    of_labels = view.terms_beginning(LABEL + beginning, _MOST_TERMS, terms_of)
+    return dict.fromkeys([*of_texts, *(term.removeprefix(LABEL) for term in of_labels)])
 
 
 def find_beginnings(text: str, analyzer: Analyzer) -> Iterator[str]:

@@ -328,3 +328,16 @@ def test_files_whose_names_differ_by_form_alone_do_not_collide_silently(decompos
     assert len(list(reader)) == 1
     assert reader.skipped == 1
     assert "was given before" in reader.problems[0]
+
+
+def test_expansions_of_a_query_find_names(tmp_path, model):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "configuration_Jürgens.txt").write_text("Turn it off and on.")
+    (folder / "text.txt").write_text("The configuration of Jürgens.")
+    (folder / "other.txt").write_text("Bread and butter.")
+    with Index.create(tmp_path / "index", model) as index:
+        index.add(CorpusReader(folder))
+        both = ["text.txt", "configuration_Jürgens.txt"]
+        assert ids(index, "config*", raw=False) == both
+        assert ids(index, "Juergens") == both
