@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from indexes import LABEL
 from retriever.terminal import on_one_line, table, without_controls
 
 if TYPE_CHECKING:
@@ -82,12 +81,7 @@ def expansion_lines(expansions: Sequence[Expansion], cells: int) -> list[str]:
     """For each expansion of a query a line with its terms, as many as fit."""
     lines = []
     for expansion in expansions:
-        # Those of labels are the same words.
-        terms = [
-            " + ".join(alternative)
-            for alternative in expansion.alternatives
-            if not alternative[0].startswith(LABEL)
-        ]
+        terms = [" + ".join(alternative) for alternative in expansion.alternatives]
         head = f"{expansion.word}: bm25 also finds, with weight {expansion.weight:g}, "
         text = without_controls(head + ", ".join(terms))
         lines.append(text if len(text) <= cells else f"{text[: cells - 2]} …")

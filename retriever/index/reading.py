@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
-from indexes import LANGUAGES, Expansion, Query, compile_where, id_forms, idf, parse_field
+from indexes import LABEL, LANGUAGES, Expansion, Query, compile_where, id_forms, idf, parse_field
 from retriever.documents import Document, document_of, is_id
 from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
@@ -542,7 +542,13 @@ class ReadableIndex:
         """What BM25 searches for beside the words of a query; `raw` is that of `facets`."""
         with self._opened.view() as view:
             terms = query_terms(self._opened, view, text, has_beginnings=not raw)
-        return [term for term in terms if isinstance(term, Expansion)]
+        expansions = []
+        for term in terms:
+            if isinstance(term, Expansion):
+                # Those of labels are the same words.
+                words = tuple(one for one in term.alternatives if not one[0].startswith(LABEL))
+                expansions.append(term._replace(alternatives=words))
+        return expansions
 
     def suggestion(self, text: str) -> str | None:
         """A text in which words that no document has are replaced by the nearest that one has.

@@ -202,7 +202,11 @@ def query_terms(
     With `has_beginnings`, ``word*`` stands for all words that begin so.
     """
     analyzer = index.state_of(view).analyzer
-    terms = analyzer.query_tokens(text, view.setting("languages", {}), view.document_frequencies)
+    count = view.document_frequencies
+    terms = analyzer.query_tokens(text, view.setting("languages", {}), count)
+    # Stop words in capitals, such as in "to BE", are none where no document has them so.
+    if terms and all(map(str.isupper, terms)) and not any(count(terms).values()):
+        terms = []
     folded = text.lower()
     if index.synonyms is None and not any(mark in folded for mark in _EXPANDED):
         return cast("list[Term]", terms)

@@ -14,7 +14,7 @@ import pytest
 from retriever import Index
 from retriever.index.refreshing import watched
 from tests.cli.conftest import found, lines, refused
-from tests.retriever.documents.source_samples import write
+from tests.retriever.documents.source_samples import DAMAGED, write
 from tests.retriever.index.moving_samples import word_vectors
 
 COUNTS = {"skipped": 0, "problems": [], "files_left_out": {}, "outdated": 0, "postponed": 0}
@@ -72,7 +72,7 @@ def test_a_query_refreshes_first(notes, retriever):
 
 
 def test_one_command_from_a_folder_to_an_answer(notes, retriever, tmp_path):
-    write(notes / "bad.txt", b"\xff")
+    write(notes / "bad.txt", DAMAGED)
     asked = ("query", "apples", "--in", "notes", "--mode", "bm25", "--json")
     first = retriever(*asked)
     assert found(first)["id"] == "a.txt"

@@ -29,7 +29,7 @@ from retriever.search import BM25Settings
 from retriever.search.fusion import FusionSettings, fuse
 from tests.eval.qa.samples import made_set, runs_of, without_pools
 
-PLAIN = Analyzer(AnalyzerSettings(language="none"))
+PLAIN = Analyzer(AnalyzerSettings(language="none", terms="parts"))
 
 
 def okapi(questions, **parameters):

@@ -8,6 +8,9 @@ import pytest
 
 from retriever import CorpusReader, Document, SourceError
 
+# Of the bytes above 127, 80% are valid UTF-8.
+DAMAGED = (b"fr\xc3\xbch fr\xc3\xbch fr\xfch ") * 20
+
 
 def write(path: Path, content: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ def test_a_text_in_any_encoding_is_read_and_named(tmp_path, encoding):
     reader = CorpusReader(tmp_path)
     assert [document.text for document in reader] == [text.strip()]
     assert list(reader.recoded) == [encoding]
-    assert not reader.losses
+    assert not reader.files.losses
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_bad_bytes_are_replaced_and_counted(tmp_path, content, text, replaced):
     assert not reader.recoded
     number = "1 bad byte" if replaced == 1 else f"{replaced} bad bytes"
     expected = f"{tmp_path}/notes.md: {number} (not utf-8, or NUL) replaced by U+FFFD"
-    assert reader.lossy_files == ([expected] if replaced else [])
-    assert reader.losses["bytes"] == bool(replaced)
+    assert reader.files.named == ([expected] if replaced else [])
+    assert reader.files.losses["bytes"] == bool(replaced)
 
 
 @pytest.mark.parametrize("bad", [50, 30, 12])
@@ -119,7 +119,7 @@ def test_a_named_encoding_decides_and_its_bad_bytes_are_counted(tmp_path):
     reader = CorpusReader(path, form=TextForm("cp1253"))
     [document] = reader
     assert document.text.endswith("a �� b")
-    assert reader.lossy_files[0].endswith("2 bad bytes (not cp1253, or NUL) replaced by U+FFFD")
+    assert reader.files.named[0].endswith("2 bad bytes (not cp1253, or NUL) replaced by U+FFFD")
     with pytest.raises(SourceError, match="not ascii"):
         read(write(tmp_path / "b.md", GERMAN), form=TextForm("ascii"))
 
@@ -141,7 +141,7 @@ def test_pages_chapters_and_mails_without_a_charset_are_read_and_named(tmp_path)
         "cp1251": 2,
         "koi8-r": 1,
     }
-    assert reader.lossy_files == [
+    assert reader.files.named == [
         f"{tmp_path}/d.html: 1 bad byte (not utf-8, or NUL) replaced by U+FFFD"
     ]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.output.progress import say_left_out
+from cli.output.progress import left_out_line
 from retriever import CorpusReader, Index, SourceError
 from retriever.documents.files import is_document, kind_of_file
 from retriever.documents.folders import FolderRules, files_below
@@ -183,7 +183,7 @@ def test_a_pattern_that_names_a_suffix_or_a_file_reads_it_as_text(tmp_path):
     assert ids(tmp_path, include=["docs/"]) == ["docs/d.md"]
     assert ids(tmp_path, include=["docs/*"]) == ["docs/d.md"]
     [document] = read(tmp_path, include=["*.json"])
-    assert (document.text, document.outline[0].kind) == ('{"lit": 1}', "line")
+    assert (document.text, document.outline[-1].kind) == ('{"lit": 1}', "line")
     reader = CorpusReader(tmp_path, on_error="skip-files", include=["*.bin", "*.log"])
     assert [document.id for document in reader] == ["a.log", "docs/c.log"]
     assert reader.skipped == 1
@@ -201,11 +201,9 @@ def test_what_is_left_out_is_named_with_the_way_to_read_it(tmp_path, capsys):
     )
     with pytest.raises(SourceError, match=re.escape("check the patterns of --include")):
         CorpusReader(tmp_path, include=["*.mdd"])
-    say_left_out({".zip": 3, ".log": 1})
-    say_left_out({".zip": 3})
-    first, second = capsys.readouterr().err.splitlines()
-    assert "3 .zip, 1 .log; --include '*.log' reads only these" in first
-    assert second == "note: files that are not read: 3 .zip"
+    line = left_out_line({".zip": 3, ".log": 1})
+    assert "3 .zip, 1 .log; --include '*.log' reads only these" in line
+    assert left_out_line({".zip": 3}) == "left out     3 .zip"
 
 
 def test_links_without_a_suffix_that_lead_out_are_counted(tmp_path):

@@ -27,7 +27,7 @@ def test_a_shell_has_no_text_and_is_named(tmp_path, kind):
     reader = CorpusReader(tmp_path)
     [document] = reader
     assert (document.text, document.title) == ("", "Shop")
-    assert reader.lossy_files == [
+    assert reader.files.named == [
         f"{tmp_path}/shell.html: no text, since JavaScript builds the page"
     ]
 

@@ -96,7 +96,7 @@ def test_pages_without_text_are_counted_unless_they_are_blank(tmp_path):
     write(tmp_path / "text.pdf", samples.pdf(["Cover", ""]))
     reader = CorpusReader(tmp_path)
     assert [document.id for document in reader] == ["scans.pdf", "text.pdf"]
-    assert reader.lossy_files == [f"{tmp_path}/scans.pdf: 2 of 6 pages have no text"]
+    assert reader.files.named == [f"{tmp_path}/scans.pdf: 2 of 6 pages have no text"]
 
 
 def glyphs(*pages: str) -> bytes:
@@ -124,7 +124,7 @@ def test_numbers_of_glyphs_are_left_out_and_their_pages_named(tmp_path):
     reader = CorpusReader(tmp_path)
     [document] = reader
     assert document.text == "Plain words\n\nPlain words"
-    assert reader.lossy_files == [
+    assert reader.files.named == [
         f"{tmp_path}/half.pdf: text of 2 of 4 pages is left out, as its fonts do not say which "
         "characters they show: 2, 4"
     ]

@@ -16,7 +16,7 @@ from retriever.documents.folders import Entry
 from retriever.errors import DamagedIndexError, IndexLockedError, SourceError
 from retriever.index import sources
 from retriever.index.refreshing import RefreshReport
-from tests.retriever.documents.source_samples import write
+from tests.retriever.documents.source_samples import DAMAGED, write
 
 WORDS = [f"w{number}" for number in range(30)]
 SEEDS = [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 12))]
@@ -254,8 +254,8 @@ def test_what_is_damaged_keeps_its_documents_until_it_can_be_read(tmp_path, inde
     box = write(tmp_path / "notes/c.mbox", "".join(mails))
     remember(index, alone, tmp_path / "notes", on_error="skip-files")
     held = list(index)
-    write(alone, b"\xff")
-    write(below, b"\xff")
+    write(alone, DAMAGED)
+    write(below, DAMAGED)
     # Of a mailbox, what is read counts.
     write(box, f"From a\nnot a header\n\n{mails[1]}")
     report = index.refresh()

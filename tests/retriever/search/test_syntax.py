@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import BadInputError, Document, Index, RetrieverError
-from retriever.documents.analyzer import Analyzer
 from retriever.encoders.model_folders import read_vocabulary, vocabulary_has
 from retriever.search.engine import cancellable
 from retriever.search.syntax import _distance, _edited, parse_query, suggested
@@ -188,14 +187,7 @@ def test_a_text_to_exclude_is_a_string_with_a_word(index):
             index.search("lock", exclude=["a", text])
 
 
-def test_a_word_that_a_document_has_with_its_hyphen_is_text(tmp_path, fake_encoder, monkeypatch):
-    analyzed = Analyzer.analyzed
-
-    def with_flags(analyzer, text):
-        terms, languages = analyzed(analyzer, text)
-        return [*terms, *re.findall(r"(?<!\S)-[a-z0-9]+", text.lower())], languages
-
-    monkeypatch.setattr(Analyzer, "analyzed", with_flags)
+def test_a_word_that_a_document_has_with_its_hyphen_is_text(tmp_path, fake_encoder):
     with Index.create(tmp_path / "index") as index:
         index.add(
             [
