@@ -397,7 +397,8 @@ class _Session:
             say(f"== {query}: {text}", err=False)
         styled = is_styled()
         cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
-        weights, analyzer = index.term_weights(text, raw=raw), index.analyzer
+        weights = index.term_weights(text, raw=raw)
+        analyzer = index.analyzer
         languages = index.languages
         for hit in hits:
             spans = highlights(hit.passage, analyzer, weights, languages)

@@ -166,7 +166,7 @@ class Piece(NamedTuple):
 def word_pattern(
     ascii_only: bool, splits_apostrophe: bool, is_plain: bool, is_whole: bool = False
 ) -> re.Pattern[str]:
-    """What a unit is, or by the division ``plain`` a word; ASCII text is read faster.
+    """The pattern of a unit, or by the division ``plain`` of a word; ASCII text is read faster.
 
     With `is_whole`, a unit goes on at hyphens and other signs inside a term, see `whole_pieces`.
     """

@@ -277,27 +277,27 @@ class Indexer:
         try:
             while True:
                 try:
-                    one = next(stream, None)
+                    item = next(stream, None)
                 except Exception:
                     self._take(chunk)
                     self._flush()
                     raise
-                if one is None:
+                if item is None:
                     break
-                if not self._passages.labels and isinstance(one, ReadyDocument):
+                if not self._passages.labels and isinstance(item, ReadyDocument):
                     # Its terms may have those of labels.
-                    one = replace(one, document=_without_labels(one.document), terms=None)
-                elif not self._passages.labels and isinstance(one, Document):
-                    one = _without_labels(one)
-                document = one.document if isinstance(one, ReadyDocument) else one
+                    item = replace(item, document=_without_labels(item.document), terms=None)
+                elif not self._passages.labels and isinstance(item, Document):
+                    item = _without_labels(item)
+                document = item.document if isinstance(item, ReadyDocument) else item
                 fault = document_fault(document)
                 if fault is not None:
                     raise SourceError(f"document {document.id!r}: {fault}")
-                if isinstance(one, ReadyDocument):
-                    require_sound(one, self._spec, f"document {document.id!r}")
+                if isinstance(item, ReadyDocument):
+                    require_sound(item, self._spec, f"document {document.id!r}")
                 if document.is_empty:
                     self.report.count_empty(1, [document.id])
-                chunk[document.id] = one
+                chunk[document.id] = item
                 characters += len(document.text)
                 if len(chunk) == _CHUNK or characters >= _CHUNK_CHARACTERS or self._is_due():
                     self._take(chunk)
@@ -453,7 +453,8 @@ class Indexer:
     def _texts(
         self, document: Document, spans: Iterable[tuple[int, int]], *, names: bool = True
     ) -> list[str]:
-        context, tables = self._passages.context, self._passages.tables
+        context = self._passages.context
+        tables = self._passages.tables
         return [passage_text(document, span, context, tables=tables, names=names) for span in spans]
 
     def _analyze(self, entry: _Entry, spans: Iterable[tuple[int, int]]) -> None:

@@ -41,7 +41,7 @@ _OUTDATED_BATCH = 128
 
 @dataclass(frozen=True, slots=True)
 class RefreshReport:
-    """What a refresh did.
+    """The result of a refresh.
 
     Attributes:
         added, changed, removed: documents.

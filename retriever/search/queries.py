@@ -252,7 +252,7 @@ def warn_doubtful(index: OpenedIndex, view: View, where: Where | None) -> None:
 
 def _search(
     index: OpenedIndex,
-    asked: Sequence[ParsedQuery],
+    parsed_queries: Sequence[ParsedQuery],
     settings: SearchSettings,
     where: Where | None,
     reranker: Reranker | None,
@@ -260,11 +260,11 @@ def _search(
     brief: bool,
 ) -> list[list[Any]]:
     wide, encoded = settings, settings.mode != "bm25"
-    texts = [query.plain for query in asked]
+    texts = [query.plain for query in parsed_queries]
     if reranker is not None:
         wide = replace(settings, k=max(settings.k, settings.depth))
         encoded = encoded or reranker.reads_vectors
-    words = [query.text for query in asked]
+    words = [query.text for query in parsed_queries]
     prepared = prepared_queries(
         index, texts, encoded, ready, reranker, words, has_beginnings=not settings.raw
     )
@@ -274,7 +274,7 @@ def _search(
         query_map = index.query_map
         searched = queries if query_map is None else mapped(query_map, queries)
         while True:
-            found = _ranked(index, view, asked, searched, wide, where, brief)
+            found = _ranked(index, view, parsed_queries, searched, wide, where, brief)
             if brief:
                 return found
             if reranker is not None:
@@ -305,7 +305,7 @@ def _search(
                     return kept
                 if wide.k < HITS:
                     ten = replace(settings, k=HITS)
-                    found = _ranked(index, view, asked, searched, ten, where)
+                    found = _ranked(index, view, parsed_queries, searched, ten, where)
                 analyzer = index.state_of(view).analyzer
                 return [
                     calibration.judged(hits, first[:HITS], query.terms, view, analyzer)

@@ -21,7 +21,7 @@ from retriever.errors import SourceError
 # Elements whose children stand in their place, and those that were deleted or moved away.
 _WRAPPERS = frozenset(("sdt", "sdtContent", "customXml", "smartTag", "ins", "moveTo"))
 _DELETED = frozenset(("del", "moveFrom"))
-# What is no text of a paragraph that it is in.
+# Elements of a paragraph whose content is no text of it.
 _NO_TEXT = _DELETED | {"pPr", "rPr", "sdtPr", "sdtEndPr", "rubyPr", "delText", "delInstrText"}
 _SPACES = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
@@ -29,7 +29,7 @@ _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
 _PAGE_FIELDS = frozenset(("PAGE", "NUMPAGES", "SECTIONPAGES"))
 _OFF = ("0", "false", "off", "none")
 _HEADING = re.compile(r"heading ?([1-9])(?:,.*)?", re.IGNORECASE)
-# Of styles that are based on one of these, headings are only those that say so.
+# A style that is based on one of these inherits no heading level.
 _NO_HEADINGS = ("normal", "subtitle", "toc heading")
 _HIGHEST_LEVEL = 6
 # Characters of the longest heading: some documents give all of their text an outline level.
@@ -322,7 +322,7 @@ def _content(parent: Any) -> Iterator[Any]:
         if name in _WRAPPERS:
             yield from _content(child)
         elif name == "AlternateContent":
-            yield from (one for branch in child[:1] for one in _content(branch))
+            yield from (element for branch in child[:1] for element in _content(branch))
         elif name not in _DELETED:
             yield child
 
@@ -383,7 +383,7 @@ def _symbol(element: Any) -> str:
 
 
 def _styles(root: Any) -> dict[str, _Style]:
-    """What the styles of paragraphs say, each by itself or by the one that it is based on."""
+    """The styles of paragraphs by id; a style inherits from the one that it is based on."""
     elements = {
         _value(style, "styleId"): style
         for style in (() if root is None else root)
@@ -408,7 +408,8 @@ def _style(id_: str, elements: dict[str, Any]) -> _Style:
         if level is None:
             level = heading_level(name) or heading_level(id_) or None
         if name == "title" and level in (None, 1):
-            level, is_title = 1, True
+            level = 1
+            is_title = True
         # The name of the style of Pages, and of one of LibreOffice that others are based on.
         if name == "heading" and not step and level is None:
             level = 1

@@ -73,7 +73,8 @@ def _joined(element: Any, name: str, parts: list[tuple[str, str]]) -> str:
     if name in ("msqrt", "mroot", "rad"):
         return "√" + _grouped(_line(parts))
     if name == "d":
-        start, end = _property(element, "begChr", "("), _property(element, "endChr", ")")
+        start = _property(element, "begChr", "(")
+        end = _property(element, "endChr", ")")
         return start + ", ".join(texts) + end
     if name == "nary":
         return " ".join((_property(element, "chr", "∫"), *texts))

@@ -308,7 +308,7 @@ class _Blocks:
 
 
 def visible_label(source: str, definitions: Callable[[], frozenset[str]] = frozenset) -> str:
-    """What a reader sees of the Markdown of a heading, on one line.
+    """The text of a heading in Markdown as a reader sees it, on one line.
 
     Args:
         source: of at most some thousand characters.

@@ -115,7 +115,7 @@ class _Document:
             for margin in page
             if local_name(margin) in _MARGINS
         )
-        for line in dict.fromkeys(block.text for one in margins for block in self.blocks(one)):
+        for line in dict.fromkeys(block.text for part in margins for block in self.blocks(part)):
             text.add(line)
         return text
 
@@ -126,7 +126,7 @@ class _Document:
         for number, page in enumerate(pages, 1):
             text.mark("page", str(number))
             titles = [shape for shape in page if _value(shape, "class") == "title"]
-            title = one_line(" ".join(block.text for one in titles for block in self.blocks(one)))
+            title = one_line(" ".join(block.text for block in self.blocks(titles)))
             text.mark("heading", title or f"Slide {number}", 1)
             text.add(title)
             for shape in page:
@@ -153,7 +153,7 @@ class _Document:
 
     def _drawn(self, table: Any) -> str:
         shapes = (shapes for shapes in table if local_name(shapes) == "shapes")
-        return "\n".join(block.text for one in shapes for block in self.blocks(one))
+        return "\n".join(block.text for group in shapes for block in self.blocks(group))
 
     def _rows(self, table: Any) -> Iterator[Row]:
         for row in _table_rows(table):
@@ -172,7 +172,7 @@ class _Document:
             yield cells
 
     def _cell(self, cell: Any) -> tuple[str, bool]:
-        """What a cell shows, and whether that is a word."""
+        """The text that a cell shows, and whether it is a word."""
         kind = _value(cell, "value-type")
         number = _value(cell, "value")
         if kind == "date":
@@ -250,7 +250,7 @@ class _Document:
             elif name == "ruby-text":
                 readings.append("".join(element.itertext()))
             elif name in _SHAPES:
-                equations = [self._equation(one) for one in element.iterfind("{*}object")]
+                equations = [self._equation(object_) for object_ in element.iterfind("{*}object")]
                 pieces += equations
                 if not any(equations):
                     boxes.append(element)
@@ -287,7 +287,7 @@ def _styles(root: Any) -> dict[str, _Style]:
     styles = {}
     for style in () if root is None else root.iter("{*}style"):
         properties = [*style.iterfind("{*}text-properties"), *style.iterfind("{*}table-properties")]
-        is_hidden = any(_value(one, "display") in ("none", "false") for one in properties)
+        is_hidden = any(_value(group, "display") in ("none", "false") for group in properties)
         styles[_value(style, "name")] = _Style(
             _value(style, "parent-style-name"), _value(style, "default-outline-level"), is_hidden
         )

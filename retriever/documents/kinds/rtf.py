@@ -97,7 +97,7 @@ def read_rtf(content: bytes) -> Parsed:
 
 
 class _Target:
-    """Where text goes: a paragraph that grows, cells of a row, and blocks that are ready."""
+    """The destination of text: a growing paragraph, cells of a row, and finished blocks."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -151,7 +151,7 @@ class _Target:
 
 
 class _Group:
-    """What counts within a group, and is as before when the group ends."""
+    """The state within a group; the end of the group restores the one before."""
 
     def __init__(self, target: _Target) -> None:
         self.target = target
