@@ -368,16 +368,8 @@ def _true_kind(kind: str, content: bytes) -> str:
         return "pdf"
     if content.startswith(_RTF):
         return "rtf"
-    if content.startswith(_ZIP):
-        from retriever.documents.kinds.zipped import open_zip, part_name
-
-        with suppress(zipfile.BadZipFile):
-            names = {part_name(name) for name in open_zip(content).namelist()}
-            for beginning, kind_of_part in _PARTS.items():
-                if any(name.startswith(beginning) for name in names):
-                    return kind_of_part
-            if any(parts <= names for parts in _OPEN_PARTS):
-                return "opendocument"
+    if content.startswith(_ZIP) and (zipped_kind := _kind_by_parts(content)) is not None:
+        return zipped_kind
     head = content[:_HEAD]
     is_pdf = kind == "pdf" and _PDF in head
     is_flat = kind == "opendocument" and b"<office:document" in head
@@ -394,3 +386,17 @@ def _true_kind(kind: str, content: bytes) -> str:
         # Its reader says what is missing.
         return kind
     raise SourceError(f"not a {KINDS[kind].label} file, whatever its name; rename it")
+
+
+def _kind_by_parts(content: bytes) -> str | None:
+    """The kind that the parts of a zipped file show; None if they show none."""
+    from retriever.documents.kinds.zipped import open_zip, part_name
+
+    with suppress(zipfile.BadZipFile):
+        names = {part_name(name) for name in open_zip(content).namelist()}
+        for beginning, kind in _PARTS.items():
+            if any(name.startswith(beginning) for name in names):
+                return kind
+        if any(parts <= names for parts in _OPEN_PARTS):
+            return "opendocument"
+    return None

@@ -284,10 +284,7 @@ class Indexer:
                     raise
                 if item is None:
                     break
-                if not self._passages.labels and isinstance(item, ReadyDocument):
-                    # Its terms may have those of labels.
-                    item = replace(item, document=_without_labels(item.document), terms=None)
-                elif not self._passages.labels and isinstance(item, Document):
+                if not self._passages.labels:
                     item = _without_labels(item)
                 document = item.document if isinstance(item, ReadyDocument) else item
                 fault = document_fault(document)
@@ -689,10 +686,16 @@ def content_hash(document: Document, settings: PassageSettings) -> bytes:
     return digest[:CONTENT_BYTES] + _digest("\n".join(labels))[CONTENT_BYTES:]
 
 
-def _without_labels(document: Document) -> Document:
+def _without_labels(item: Document | ReadyDocument) -> Document | ReadyDocument:
     """A document as an index of an earlier release reads it."""
+    document = item.document if isinstance(item, ReadyDocument) else item
     outline = tuple(mark for mark in document.outline if mark.kind != "label")
-    return document if outline == document.outline else replace(document, outline=outline)
+    if outline != document.outline:
+        document = replace(document, outline=outline)
+    if isinstance(item, ReadyDocument):
+        # Its terms may have those of labels.
+        return replace(item, document=document, terms=None)
+    return document
 
 
 def _digest(text: str) -> bytes:

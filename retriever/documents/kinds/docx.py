@@ -229,16 +229,8 @@ class _Document:
             name = local_name(element)
             if name == "t":
                 pieces.append(element.text or "")
-            elif name == "r":
-                hidden = _find(element, "rPr", "vanish")
-                if hidden is not None and _value(hidden) not in _OFF:
-                    walk.skip_subtree()
-            elif name in _NO_TEXT or (name == "Fallback" and _is_second(element)):
+            elif _is_passed_over(element, name):
                 walk.skip_subtree()
-            elif name in _SPACES:
-                pieces.append(_SPACES[name])
-            elif name == "sym":
-                pieces.append(_symbol(element))
             elif name == "oMath":
                 pieces.append(equation_text(element))
                 walk.skip_subtree()
@@ -248,17 +240,25 @@ class _Document:
             elif name == "fldChar":
                 self._follow_field(element, pieces)
                 walk.skip_subtree()
-            elif name == "instrText" and self._fields:
-                self._fields[-1].instruction += element.text or ""
-            elif name == "fldSimple" and is_of_page(_value(element, "instr")):
-                walk.skip_subtree()
-            elif name in _NOTES:
-                pieces.append(self._note_mark(_NOTES[name], _value(element, "id")))
             elif name in ("txbxContent", "relIds", "chart"):
                 boxes.append(element)
                 walk.skip_subtree()
-            elif name == "textpath":
-                pieces.append(f" {element.get('string', '')} ")
+            elif name == "instrText" and self._fields:
+                self._fields[-1].instruction += element.text or ""
+            else:
+                pieces.append(self._own_text(element, name))
+
+    def _own_text(self, element: Any, name: str) -> str:
+        """The text that an element without text of its own stands for."""
+        if name in _SPACES:
+            return _SPACES[name]
+        if name == "sym":
+            return _symbol(element)
+        if name in _NOTES:
+            return self._note_mark(_NOTES[name], _value(element, "id"))
+        if name == "textpath":
+            return f" {element.get('string', '')} "
+        return ""
 
     def _follow_field(self, element: Any, pieces: list[str]) -> None:
         """Keep the result of a field, and not what stands in its instruction."""
@@ -325,6 +325,16 @@ def _content(parent: Any) -> Iterator[Any]:
             yield from (element for branch in child[:1] for element in _content(branch))
         elif name not in _DELETED:
             yield child
+
+
+def _is_passed_over(element: Any, name: str) -> bool:
+    """Whether an element and all in it are no text, hidden, or an alternative to text."""
+    if name == "r":
+        hidden = _find(element, "rPr", "vanish")
+        return hidden is not None and _value(hidden) not in _OFF
+    if name == "Fallback":
+        return _is_second(element)
+    return name in _NO_TEXT or (name == "fldSimple" and is_of_page(_value(element, "instr")))
 
 
 def _is_second(fallback: Any) -> bool:
