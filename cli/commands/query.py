@@ -286,21 +286,21 @@ def query_command(
             session.prompt(refreshed=asked.refresh or bool(sources))
 
 
-def _refuse_conflicts(text: Sequence[str], asked: QueryOptions, query_map: Path | None) -> None:
+def _refuse_conflicts(text: Sequence[str], options: QueryOptions, query_map: Path | None) -> None:
     """Refuse options that have no effect together."""
-    if text and asked.queries is not None:
+    if text and options.queries is not None:
         raise click.UsageError("give either TEXT or --queries")
-    if asked.run is not None and asked.queries is None:
+    if options.run is not None and options.queries is None:
         raise click.UsageError("--run needs --queries")
-    if asked.run is not None and asked.facets:
+    if options.run is not None and options.facets:
         raise click.UsageError("--facets has no effect with --run: leave one of them out")
-    is_reranked = asked.rerank is not None or query_map is not None
-    if asked.min_probability is not None and is_reranked:
+    is_reranked = options.rerank is not None or query_map is not None
+    if options.min_probability is not None and is_reranked:
         raise click.UsageError(
             "--min-probability: probabilities are learned without reranker and query map; leave "
             "it out, or --rerank and --query-map"
         )
-    if not text and asked.queries is None and not sys.stdin.isatty():
+    if not text and options.queries is None and not sys.stdin.isatty():
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
 
 

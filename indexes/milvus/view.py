@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, formula_of, weights
+from indexes.bm25.formulas import LABEL, BM25Settings, formula_of, weights
 from indexes.bm25.scoring import both_counts, term_factors, top_places, with_labels
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
@@ -188,6 +188,9 @@ class MilvusView(View):
         self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
     ) -> list[str]:
         """Read terms from up to 1,000 texts, since Milvus has only hashes of the terms."""
+        if prefix.startswith(LABEL):
+            # Texts have no terms of labels.
+            return []
         escaped = _WILDCARD.sub(r"\\\g<0>", prefix)
         patterns = dict.fromkeys([escaped, escaped.capitalize(), escaped.upper()])
         where = " or ".join(

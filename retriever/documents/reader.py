@@ -87,10 +87,10 @@ class CorpusReader:
     document; NaN is null.
 
     A column of CSV or TSV has the type that all cells of its first 1,000 rows fit, or the one in
-    `fields.types`: string, number (without leading zeros), boolean or date. A date is in ISO 8601
-    and becomes a string that sorts by time, in UTC if it has an offset. A later cell that does not
-    fit stays a string. In a folder, special files and links that lead out of it are passed over. No
-    line, row or file of a folder may be longer than 64 MiB.
+    `fields.types`. A type is string, number (without leading zeros), boolean or date. A date is in
+    ISO 8601 and becomes a string that sorts by time, in UTC if it has an offset. A later cell that
+    does not fit stays a string. In a folder, special files and links that lead out of it are passed
+    over. No line, row or file of a folder may be longer than 64 MiB.
 
     Args:
         sources: one path or several.

@@ -104,12 +104,12 @@ def reindexed(
     with Index.open(store) as old:
         spec = old.encoder_spec
         own = IndexSettings(old.analyzer.settings, old.passages, old.structures)
-    wanted = _renewed(asked, own)
+    target = _renewed(asked, own)
     if loaded is None:
         same = _same_encoder(choice, spec)
     else:
         same = loaded.spec.fingerprint == spec.fingerprint
-    if same and wanted == own:
+    if same and target == own:
         return None
     # The documents are those under the lock that `recreated` holds, so that no commit is missed.
     with (
@@ -119,9 +119,9 @@ def reindexed(
             encoder=loaded,
             device=device,
             download=download,
-            analyzer=wanted.analyzer,
-            passages=wanted.passages and replace(wanted.passages, labels=True),
-            structures=wanted.structures,
+            analyzer=target.analyzer,
+            passages=target.passages and replace(target.passages, labels=True),
+            structures=target.structures,
         ) as new,
         closing(store.reader()) as reader,
         reader.view() as view,
