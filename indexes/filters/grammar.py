@@ -427,10 +427,7 @@ class _Parser:
             case "exists":
                 return Comparison(field, "exists")
             case "like":
-                pattern = self._expect("a string after 'like'", "string")
-                if len(pattern.raw) > MAX_PATTERN:
-                    limit = f"at most {MAX_PATTERN} characters in a pattern"
-                    raise error_at(pattern.position, limit, str(len(pattern.raw)))
+                pattern = self._pattern()
                 likes = [
                     Comparison(field, "like", (form,)) for form in _forms(field, pattern.value)
                 ]
@@ -453,6 +450,14 @@ class _Parser:
             case order:
                 literal = self._expect(f"a number or a string after '{order}'", "number", "string")
                 return Comparison(field, cast(Operator, order), (literal.value,))
+
+    def _pattern(self) -> Token:
+        """Read the pattern of `like`."""
+        pattern = self._expect("a string after 'like'", "string")
+        if len(pattern.raw) > MAX_PATTERN:
+            limit = f"at most {MAX_PATTERN} characters in a pattern"
+            raise error_at(pattern.position, limit, str(len(pattern.raw)))
+        return pattern
 
     def _operator_word(self) -> Token | None:
         token = self._token

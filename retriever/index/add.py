@@ -284,14 +284,8 @@ class Indexer:
                     raise
                 if item is None:
                     break
-                if not self._passages.labels:
-                    item = _without_labels(item)
-                document = item.document if isinstance(item, ReadyDocument) else item
-                fault = document_fault(document)
-                if fault is not None:
-                    raise SourceError(f"document {document.id!r}: {fault}")
-                if isinstance(item, ReadyDocument):
-                    require_sound(item, self._spec, f"document {document.id!r}")
+                item = item if self._passages.labels else _without_labels(item)
+                document = self._checked(item)
                 if document.is_empty:
                     self.report.count_empty(1, [document.id])
                 chunk[document.id] = item
@@ -310,6 +304,16 @@ class Indexer:
             self._take(chunk)
             self._flush()
             raise
+
+    def _checked(self, item: Document | ReadyDocument) -> Document:
+        """Return the document of an item; raise SourceError if it cannot be stored."""
+        document = item.document if isinstance(item, ReadyDocument) else item
+        fault = document_fault(document)
+        if fault is not None:
+            raise SourceError(f"document {document.id!r}: {fault}")
+        if isinstance(item, ReadyDocument):
+            require_sound(item, self._spec, f"document {document.id!r}")
+        return document
 
     def note_moved(self, ids: Sequence[str]) -> None:
         """Take vectors over from these stored documents, where others have the same text."""

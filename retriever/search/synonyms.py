@@ -25,6 +25,8 @@ _FIRST = 2
 # Words of a query that are compared, and groups that it meets.
 _MOST_QUERY_WORDS = 200
 _MOST_MATCHES = 20
+# Signs that are stripped from the ends of words.
+_PUNCTUATION = ".,;:!?()[]{}\"'“”‘«»*-"
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,10 +191,6 @@ def _words(text: str) -> tuple[str, ...]:
     folded = normalized("NFKC", text).lower().replace("’", "'")
     stripped = (word.strip(_PUNCTUATION) for word in folded.split())
     return tuple(word for word in stripped if any(map(str.isalnum, word)))
-
-
-# At the ends of words.
-_PUNCTUATION = ".,;:!?()[]{}\"'“”‘«»*-"
 
 
 def _equal(word: str, other: str, forms: Callable[[str], frozenset[str]]) -> bool:

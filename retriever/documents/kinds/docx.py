@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from retriever.documents.decoding import page_text
 from retriever.documents.kinds import Loss, OutlinedText, Parsed, one_line
-from retriever.documents.kinds.equations import equation_text, local_name, symbol
+from retriever.documents.kinds.equations import attribute, equation_text, local_name, symbol
 from retriever.documents.kinds.html import read_blocks
 from retriever.documents.kinds.zipped import Archive, relations
 from retriever.errors import SourceError
@@ -357,12 +357,8 @@ def _find(element: Any, first: str, second: str) -> Any:
 
 
 def _value(element: Any, name: str = "val") -> str:
-    """An attribute of any namespace; empty if there is none."""
-    if element is not None:
-        for key, value in element.attrib.items():
-            if key.rpartition("}")[2] == name:
-                return str(value)
-    return ""
+    """An attribute of an element; empty if there is none, or no element."""
+    return "" if element is None else attribute(element, name)
 
 
 def is_of_page(instruction: str) -> bool:
@@ -388,7 +384,7 @@ def _symbol(element: Any) -> str:
         return ""
     if _value(element, "font") == "Symbol":
         return symbol(code)
-    # Those of other fonts without text are drawings.
+    # Private characters of other fonts are drawings.
     return chr(code) if 0x20 <= code < 0xD800 else ""
 
 

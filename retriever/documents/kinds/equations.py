@@ -44,6 +44,14 @@ def local_name(element: Any) -> str:
     return tag.rpartition("}")[2].rpartition(":")[2] if isinstance(tag, str) else ""
 
 
+def attribute(element: Any, name: str) -> str:
+    """An attribute of any namespace; empty if there is none."""
+    for key, value in element.attrib.items():
+        if key.rpartition("}")[2] == name:
+            return str(value)
+    return ""
+
+
 def equation_text(root: Any) -> str:
     """The letters of an equation in reading order, with signs for fractions, powers and roots."""
     from lxml import etree

@@ -447,7 +447,7 @@ class _Reader:
         if encoding != _SYMBOLS:
             text = self._bytes.decode(encoding, "replace")
         else:
-            # Those of other fonts without text are drawings.
+            # Characters of other fonts of symbols are drawings.
             text = "".join(map(symbol, self._bytes)) if font in self._symbol_fonts else ""
         self._bytes.clear()
         self._group.target.pieces.append(text)
