@@ -290,8 +290,8 @@ def _search(
 
                 results = [collapsed(hits) for hits in rankings]
             short = [
-                len(one) < settings.k and len(hits) == wide.k
-                for one, hits in zip(results, rankings, strict=True)
+                len(hits) < settings.k and len(ranking) == wide.k
+                for hits, ranking in zip(results, rankings, strict=True)
             ]
             if not any(short):
                 results = [hits[: settings.k] for hits in results]
