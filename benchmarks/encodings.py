@@ -3,7 +3,7 @@
     python benchmarks/encodings.py FOLDER [--texts 10]
 
 FOLDER has a text file in UTF-8 for each language, named by its code: cs, de, el, es, fr, hu, it,
-ja, ko, pl, ru, sv, th, tr, uk, zh; those that are missing are left out. Texts of several lengths
+ja, ko, pl, ru, sv, th, tr, uk, zh. Missing ones are left out. Texts of several lengths
 are cut from it at line ends, written in each encoding and read as a file without an encoding is.
 """
 

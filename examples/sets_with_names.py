@@ -6,8 +6,8 @@ SET is a folder of `examples/sets_with_headings.py`. Each section of its documen
 Markdown file, in a folder named after its document; a question's file is that of its answer.
 `--names` says what the files are called:
 
-- `headings`: after the section's heading, which stays in the text;
-- `alone`: the same, without the heading in the text, so that the name alone has its words;
+- `headings`: after the section's heading, which stays in the text.
+- `alone`: the same, without the heading in the text, so that the name alone has its words.
 - `hashes`, `dates`, `pictures`: `9f8c2a4b7d01.md`, `2021-03-05.md`, `IMG_2031.md`, which say
   nothing of the text.
 
@@ -59,37 +59,37 @@ def main() -> None:
     kinds = ["headings", "alone", "hashes", "dates", "pictures"]
     parser.add_argument("--names", choices=kinds, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    given = parser.parse_args()
-    if given.output.exists():
-        sys.exit(f"{given.output}: exists; choose another name")
+    arguments = parser.parse_args()
+    if arguments.output.exists():
+        sys.exit(f"{arguments.output}: exists; choose another name")
     places: dict[str, list[tuple[int, int, str]]] = {}
     used = Counter[str]()
     number = 0
-    for line in (given.set / "corpus.jsonl").read_text("utf-8").splitlines():
+    for line in (arguments.set / "corpus.jsonl").read_text("utf-8").splitlines():
         document = json.loads(line)
-        folder = given.output / "notes" / Path(document["id"]).with_suffix("")
+        folder = arguments.output / "notes" / Path(document["id"]).with_suffix("")
         folder.mkdir(parents=True)
         for start, stop, heading in sections_of(document):
             number += 1
-            name = file_name(given.names, heading, number)
+            name = file_name(arguments.names, heading, number)
             used[f"{folder}/{name}"] += 1
             if used[f"{folder}/{name}"] > 1:
                 name += f"-{used[f'{folder}/{name}']}"
             body = document["text"][start:stop].strip().removeprefix(heading).strip()
-            text = body if given.names == "alone" else f"# {heading}\n\n{body}"
+            text = body if arguments.names == "alone" else f"# {heading}\n\n{body}"
             (folder / f"{name}.md").write_text(f"{text}\n", "utf-8")
-            id_ = (folder / f"{name}.md").relative_to(given.output / "notes").as_posix()
+            id_ = (folder / f"{name}.md").relative_to(arguments.output / "notes").as_posix()
             places.setdefault(document["id"], []).append((start, stop, id_))
     judged: dict[str, None] = {}
-    for line in (given.set / "places.jsonl").read_text("utf-8").splitlines():
+    for line in (arguments.set / "places.jsonl").read_text("utf-8").splitlines():
         answer = json.loads(line)
         for start, stop, id_ in places[answer["id"]]:
             if start <= answer["start"] < stop:
                 judged[f"{answer['query']} 0 {id_} 1\n"] = None
-    (given.output / "qrels.tsv").write_text("".join(judged), "utf-8")
-    queries = (given.set / "queries.jsonl").read_text("utf-8")
-    (given.output / "queries.jsonl").write_text(queries, "utf-8")
-    print(f"{given.output}: {number:,} files, {len(judged):,} judgments")
+    (arguments.output / "qrels.tsv").write_text("".join(judged), "utf-8")
+    queries = (arguments.set / "queries.jsonl").read_text("utf-8")
+    (arguments.output / "queries.jsonl").write_text(queries, "utf-8")
+    print(f"{arguments.output}: {number:,} files, {len(judged):,} judgments")
 
 
 if __name__ == "__main__":

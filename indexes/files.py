@@ -37,7 +37,7 @@ _REFUSALS = {
     errno.ENOTDIR: "a file is in the way: choose another folder",
     errno.EIO: "the disk reports an error: check it, then the index with `retriever verify`",
 }
-# Those that the system gives for locks which the file system of a file does not have.
+# Errors of the system for locks that a file system does not have.
 NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP))
 _REMEDY = "restore it from a backup or index again with --recreate"
 
@@ -69,14 +69,10 @@ def storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM):
-            place = Path(error.filename or path)
-            raise StorageError(f"{place}: {_denied(place)}") from error
-        if error.errno == errno.ENOLCK:
-            raise lockless(path) from error
-        if error.errno in _REFUSALS:
-            raise StorageError(f"{error.filename or path}: {_REFUSALS[error.errno]}") from error
-        raise
+        refusal = _refusal(path, error)
+        if refusal is None:
+            raise
+        raise refusal from error
     except sqlite3.DatabaseError as error:
         code = primary_code(error)
         if code == sqlite3.SQLITE_FULL:
@@ -104,6 +100,18 @@ def storage_errors(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:
         # SQLite's own message quotes the damaged bytes.
         raise damaged_database(path, error) from error
+
+
+def _refusal(path: Path, error: OSError) -> StorageError | None:
+    """The error to raise for one of the operating system; None if it says all itself."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        place = Path(error.filename or path)
+        return StorageError(f"{place}: {_denied(place)}")
+    if error.errno == errno.ENOLCK:
+        return lockless(path)
+    if error.errno in _REFUSALS:
+        return StorageError(f"{error.filename or path}: {_REFUSALS[error.errno]}")
+    return None
 
 
 def primary_code(error: sqlite3.Error) -> int:

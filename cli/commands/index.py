@@ -107,13 +107,13 @@ def index_command(
 ) -> None:
     """Add documents to an index, and create it if needed.
 
-    A SOURCE is a .jsonl, .csv, .tsv, .parquet or .txt file (a passage per line), gzipped or not, a
-    folder or file of text, Markdown, HTML, PDF, DOCX, PPTX, XLSX, OpenDocument, RTF, EPUB, e-mail,
-    notebooks or code (a document per file), a table of a SQLite database (data.db::table), or - for
-    standard input.
+    A SOURCE is a .jsonl, .csv, .tsv, .parquet or .txt file (a passage per line), gzipped or not.
+    Or it is a folder or file of text, Markdown, HTML, PDF, DOCX, PPTX, XLSX, OpenDocument, RTF,
+    EPUB, e-mail, notebooks or code (a document per file). Or it is a table of a SQLite database
+    (data.db::table), or - for standard input.
 
     Documents whose id is in the index are replaced; unchanged ones are not encoded again, and an
-    interrupted run resumes. Of a folder, hidden files and those that .gitignore, .ignore or
+    interrupted run resumes. Hidden files of a folder and those that .gitignore, .ignore or
     .retrieverignore name are left out. The index remembers its sources, for `retriever refresh`.
     Defaults are those of a new index; an existing one refuses another encoder, analyzer or search
     structure.

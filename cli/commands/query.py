@@ -240,20 +240,9 @@ def query_command(
     for as they are, as with --raw. Higher scores are better; equal
     ones are ordered by id. With --rerank, scores are the reranker's and have no fixed range.
     """
-    queries, rerank = asked.queries, asked.rerank
-    if text and queries is not None:
-        raise click.UsageError("give either TEXT or --queries")
-    if asked.run is not None and queries is None:
-        raise click.UsageError("--run needs --queries")
-    if asked.run is not None and asked.facets:
-        raise click.UsageError("--facets has no effect with --run: leave one of them out")
-    if asked.min_probability is not None and (rerank is not None or query_map is not None):
-        raise click.UsageError(
-            "--min-probability: probabilities are learned without reranker and query map; leave "
-            "it out, or --rerank and --query-map"
-        )
-    if not text and queries is None and not sys.stdin.isatty():
-        raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
+    queries = asked.queries
+    rerank = asked.rerank
+    _refuse_conflicts(text, asked, query_map)
     raw = asked.raw or queries is not None
     settings = replace(ranking.settings(), raw=raw, collapse=asked.collapse)
     reranker = None
@@ -295,6 +284,24 @@ def query_command(
             session.show(next(session.search([one])), one)
         else:
             session.prompt(refreshed=asked.refresh or bool(sources))
+
+
+def _refuse_conflicts(text: Sequence[str], options: QueryOptions, query_map: Path | None) -> None:
+    """Refuse options that have no effect together."""
+    if text and options.queries is not None:
+        raise click.UsageError("give either TEXT or --queries")
+    if options.run is not None and options.queries is None:
+        raise click.UsageError("--run needs --queries")
+    if options.run is not None and options.facets:
+        raise click.UsageError("--facets has no effect with --run: leave one of them out")
+    is_reranked = options.rerank is not None or query_map is not None
+    if options.min_probability is not None and is_reranked:
+        raise click.UsageError(
+            "--min-probability: probabilities are learned without reranker and query map; leave "
+            "it out, or --rerank and --query-map"
+        )
+    if not text and options.queries is None and not sys.stdin.isatty():
+        raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
 
 
 search_command = copy(query_command)
@@ -364,8 +371,7 @@ class _Session:
 
     def show(self, found: list[Hit], text: str, query: str | None = None) -> None:
         """Print what was found for a text, which has an id if it is of a file."""
-        from cli.output.hits import expansion_lines, explanation, facets_text, hit_text
-        from retriever.search.queries import highlights
+        from cli.output.hits import facets_text
         from retriever.search.syntax import ParsedQuery, operators_note, parse_query
 
         index = self.index
@@ -395,20 +401,7 @@ class _Session:
             return
         if query is not None:
             say(f"== {query}: {text}", err=False)
-        styled = is_styled()
-        cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
-        weights, analyzer = index.term_weights(text, raw=raw), index.analyzer
-        languages = index.languages
-        for hit in hits:
-            spans = highlights(hit.passage, analyzer, weights, languages)
-            shown = hit_text(hit, spans, cells=cells, styled=styled, full=self.asked.full)
-            click.echo(shown, color=styled)
-        if self.asked.explain and hits:
-            fusion = self.settings.fusion.completed(index.default_weight)
-            click.echo(explanation(hits, replace(self.settings, fusion=fusion)))
-            if self.settings.mode != "dense":
-                for line in expansion_lines(index.expansions(text, raw=raw), cells):
-                    click.echo(line)
+        self._print_hits(hits, text)
         if counts is not None:
             click.echo(facets_text(counts))
         notes = [] if note is None else [f"note: {note}"]
@@ -420,6 +413,29 @@ class _Session:
             self._note_doubt(hits, answer)
         for line in notes:
             self.note(line)
+
+    def _print_hits(self, hits: list[Hit], text: str) -> None:
+        """Print hits with their matches marked and, with `--explain`, how they score."""
+        from cli.output.hits import expansion_lines, explanation, hit_text
+        from retriever.search.queries import highlights
+
+        index = self.index
+        raw = self.settings.raw
+        styled = is_styled()
+        cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
+        weights = index.term_weights(text, raw=raw)
+        analyzer = index.analyzer
+        languages = index.languages
+        for hit in hits:
+            spans = highlights(hit.passage, analyzer, weights, languages)
+            shown = hit_text(hit, spans, cells=cells, styled=styled, full=self.asked.full)
+            click.echo(shown, color=styled)
+        if self.asked.explain and hits:
+            fusion = self.settings.fusion.completed(index.default_weight)
+            click.echo(explanation(hits, replace(self.settings, fusion=fusion)))
+            if self.settings.mode != "dense":
+                for line in expansion_lines(index.expansions(text, raw=raw), cells):
+                    click.echo(line)
 
     def _note_doubt(self, hits: list[Hit], answer: Answer) -> None:
         """Say that an answer is improbable."""

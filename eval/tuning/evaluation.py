@@ -353,7 +353,8 @@ class Evaluator:
                 if number % 64 == 0:
                     self.check_time()
                 for spans, _, _ in cut_document(document, encoder, pipeline.passages):
-                    context, tables = pipeline.passages.context, pipeline.passages.tables
+                    context = pipeline.passages.context
+                    tables = pipeline.passages.tables
                     texts += [
                         passage_text(document, span, context, tables=tables) for span in spans
                     ]

@@ -266,7 +266,8 @@ class Postings:
         """
         spelling = prefix.encode("utf-8", "surrogatepass")
         # No byte of a term is as high as this one.
-        first, last = self._first_not_below(spelling), self._first_not_below(spelling + b"\xff")
+        first = self._first_not_below(spelling)
+        last = self._first_not_below(spelling + b"\xff")
         if first == last:
             return
         self._guards[OFFSETS].check(first, last + 1)
@@ -276,7 +277,8 @@ class Postings:
 
     def _first_not_below(self, spelling: bytes) -> int:
         """The place of the first term that is not below some bytes."""
-        low, high = 0, len(self._offsets) - 1
+        low = 0
+        high = len(self._offsets) - 1
         while low < high:
             middle = (low + high) // 2
             self._guards[OFFSETS].check(middle, middle + 2)

@@ -183,17 +183,17 @@ class BM25:
         passages = self.statistics.passages
         is_expanded = len(distinct) < 2 * len(repetitions)
         names = plain_terms(distinct) if is_expanded else cast("list[str]", distinct)
-        found = [segment.postings.read(names) for segment in self.segments]
+        postings = [segment.postings.read(names) for segment in self.segments]
         df = np.zeros(len(names), np.int64)
-        for segment, read in zip(self.segments, found, strict=True):
+        for segment, read in zip(self.segments, postings, strict=True):
             live = segment.live
             df += read.counts if live is None else _live_counts(segment.postings, read, live)
         if df.max(initial=0) > passages:
             # More than there can be: no formula takes that.
-            for segment, read in zip(self.segments, found, strict=True):
+            for segment, read in zip(self.segments, postings, strict=True):
                 segment.postings.check(read.joined())
         if is_expanded:
-            found, df = _expanded(self.segments, found, names, distinct)
+            postings, df = _expanded(self.segments, postings, names, distinct)
         frequencies = dict(zip(distinct, df.tolist(), strict=True))
         by_term = term_factors(
             self.settings.variant, repetitions, frequencies, passages, lambda: self._floor
@@ -201,12 +201,12 @@ class BM25:
         factors = np.array([by_term.get(term, 0.0) for term in distinct], np.float64)
         if len(self._known) >= _QUERIES:
             self._known.clear()
-        made = BM25Query(self.segments, found, df, factors, self._formula)
-        self._known[terms] = made
-        return made
+        query = BM25Query(self.segments, postings, df, factors, self._formula)
+        self._known[terms] = query
+        return query
 
     def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
-        """How many live passages hold each of the terms, in the order of the terms.
+        """Count the live passages with each of the terms, in the order of the terms.
 
         A passage that holds a term both in its text and in a label may count twice.
         """
@@ -288,14 +288,14 @@ def plain_terms(terms: Iterable[Term]) -> dict[str, None]:
 
 def _expanded(
     segments: Sequence[SearchableSegment],
-    found: Sequence[Read],
+    reads: Sequence[Read],
     names: Iterable[str],
     terms: Collection[Term],
 ) -> tuple[list[Read], NDArray[np.int64]]:
     """The postings and document frequencies of terms and expansions, from those of `names`."""
     df = np.zeros(len(terms), np.int64)
     expanded = []
-    for segment, read in zip(segments, found, strict=True):
+    for segment, read in zip(segments, reads, strict=True):
         postings = segment.postings
         joined = read.joined()
         postings.check(joined)

@@ -427,11 +427,10 @@ class _Parser:
             case "exists":
                 return Comparison(field, "exists")
             case "like":
-                pattern = self._expect("a string after 'like'", "string")
-                if len(pattern.raw) > MAX_PATTERN:
-                    limit = f"at most {MAX_PATTERN} characters in a pattern"
-                    raise error_at(pattern.position, limit, str(len(pattern.raw)))
-                likes = [Comparison(field, "like", (one,)) for one in _forms(field, pattern.value)]
+                pattern = self._pattern()
+                likes = [
+                    Comparison(field, "like", (form,)) for form in _forms(field, pattern.value)
+                ]
                 return likes[0] if len(likes) == 1 else Joined("or", tuple(likes))
             case "contains":
                 expected = "a string, a number, true or false after 'contains'"
@@ -446,11 +445,19 @@ class _Parser:
                 exists = Comparison(field, "exists")
                 if value is None:
                     return exists
-                unequal = [Comparison(field, "!=", (one,)) for one in _forms(field, value)]
+                unequal = [Comparison(field, "!=", (form,)) for form in _forms(field, value)]
                 return unequal[0] if len(unequal) == 1 else Joined("and", tuple(unequal))
             case order:
                 literal = self._expect(f"a number or a string after '{order}'", "number", "string")
                 return Comparison(field, cast(Operator, order), (literal.value,))
+
+    def _pattern(self) -> Token:
+        """Read the pattern of `like`."""
+        pattern = self._expect("a string after 'like'", "string")
+        if len(pattern.raw) > MAX_PATTERN:
+            limit = f"at most {MAX_PATTERN} characters in a pattern"
+            raise error_at(pattern.position, limit, str(len(pattern.raw)))
+        return pattern
 
     def _operator_word(self) -> Token | None:
         token = self._token

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, formula_of, weights
+from indexes.bm25.formulas import LABEL, BM25Settings, formula_of, weights
 from indexes.bm25.scoring import both_counts, term_factors, top_places, with_labels
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
@@ -174,20 +174,23 @@ class MilvusView(View):
         return both_counts(distinct, self.frequencies(distinct), self.passage_count)
 
     def frequencies(self, terms: Iterable[Term]) -> dict[Term, int]:
-        """How many passages hold each distinct term in the text, and each plain one in a label."""
-        known = self.collection.frequencies
+        """Count the passages with each distinct term in the text, and each plain one in a label."""
+        frequencies = self.collection.frequencies
         counts = {}
         for term in with_labels(terms):
-            if term not in known:
+            if term not in frequencies:
                 of_word = term.terms if isinstance(term, Expansion) else ()
-                known[term] = self.count(_holding([term], of_word))
-            counts[term] = known[term]
+                frequencies[term] = self.count(_holding([term], of_word))
+            counts[term] = frequencies[term]
         return counts
 
     def terms_beginning(
         self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
     ) -> list[str]:
-        """Those of up to 1,000 texts: Milvus has hashes of the terms."""
+        """Read terms from up to 1,000 texts, since Milvus has only hashes of the terms."""
+        if prefix.startswith(LABEL):
+            # Texts have no terms of labels.
+            return []
         escaped = _WILDCARD.sub(r"\\\g<0>", prefix)
         patterns = dict.fromkeys([escaped, escaped.capitalize(), escaped.upper()])
         where = " or ".join(

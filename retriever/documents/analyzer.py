@@ -1,8 +1,8 @@
 """The analyzer: from text to index terms, the same for passages and for queries.
 
-docs/ranking.md says what a word is. In order: words, scripts without spaces, identifiers, form,
-possessives (a final 's in English), stop words, stems, words without their accents, and behind the
-parts of a unit its whole terms (``3.11.2``, ``c++``). Behind all others stand stop words in
+docs/ranking.md says what a word is. The steps are words, scripts without spaces, identifiers, form,
+possessives (a final 's in English), stop words, stems, and words without their accents. The whole
+terms of a unit (``3.11.2``, ``c++``) stand behind its parts. Behind all others stand stop words in
 capitals (``IT``), the only terms with capital letters. The division ``plain`` is that of earlier
 releases: each CJK character is a word, and words have no parts and keep their accents.
 """
@@ -91,12 +91,11 @@ _CLOSING_SIGNS = ")]}\"'”’`*_"
 
 @dataclass(frozen=True, slots=True)
 class AnalyzerSettings:
-    """What an analyzer does; stored with the index.
+    """The settings of an analyzer; stored with the index.
 
     Attributes:
-        language: ``auto`` for that of each passage; a Snowball language ("english", "german", …);
-            or "none" for lower-cased words without stemming and stop words, whatever the other
-            two say (they become False).
+        language: ``auto`` for that of each passage, a Snowball language ("english", "german", …)
+            or "none" for lower-cased words. With "none", `stemming` and `stop_words` become False.
         stemming: reduce words to stems; needs a Snowball stemmer for the language.
         stop_words: drop stop words; needs a stop-word list for the language.
         division: ``icu`` or ``grams`` for scripts without spaces with or without words found by
@@ -284,8 +283,8 @@ class Analyzer:
         whole, choices = list[str](), iter([tuple(held)])
         if len(held) != 1:
             whole = self._pattern(ascii_only, False).findall(text)
-            told = separated(whole) if self._is_whole else whole
-            choices = query_choices(told, ascii_only, self._known, held)
+            sample = separated(whole) if self._is_whole else whole
+            choices = query_choices(sample, ascii_only, self._known, held)
         dropped = set(whole)
         for languages in choices:
             splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
@@ -411,10 +410,10 @@ class Analyzer:
         if languages_of is None:
             by_words = self.settings.detection == "words"
             languages_of = languages_by_function_words if by_words else text_languages
-        told = units
+        sample = units
         if self._is_whole and "-" in text:
-            told = " ".join(units[:FIRST]).replace("-", " ").split()
-        languages = languages_of(told, ascii_only, self._known)
+            sample = " ".join(units[:FIRST]).replace("-", " ").split()
+        languages = languages_of(sample, ascii_only, self._known)
         if not _APOSTROPHE_SEPARATES.isdisjoint(languages):
             pattern = self._pattern(ascii_only, True)
             units = pattern.findall(text)
@@ -609,7 +608,8 @@ def _emphasized(
 
 def _stands_out(text: str, start: int, stop: int) -> bool:
     """Whether a word in capitals is a unit and stands out from the words beside it."""
-    sign, following = text[stop : stop + 1], text[stop + 1 : stop + 2]
+    sign = text[stop : stop + 1]
+    following = text[stop + 1 : stop + 2]
     if sign.isalnum() or (sign and sign in "_+#") or (following.isalnum() and sign in _INSIDE):
         return False
     line = text[max(0, start - _NEAR) : start].rpartition("\n")[2]

@@ -72,8 +72,8 @@ _NULS = re.compile(rb"\0+")
 _NUL_CHARACTERS = re.compile("\0+")
 # Bytes for each run of NUL in a text: UTF-16 and programs have more runs.
 _NUL_SPACING = 100
-# Of the bytes above 127, the share in valid sequences from which a text is one with a few bad
-# bytes, and the share below which it is in another encoding. Between the two it is damaged.
+# Shares of the bytes above 127 that are in valid sequences. From the first on a text has a few bad
+# bytes, below the second it is in another encoding, and between the two it is damaged.
 _LEAST_VALID = 0.9
 _LEAST_DAMAGED = 0.5
 # The least confidence of chardet, and that for bytes of which so many are UTF-8: short texts in
@@ -183,7 +183,7 @@ def detect_encoding(content: bytes) -> str | None:
     encoding = _guess(sample, _SURE if is_damaged else _UNSURE)
     if encoding is None and not is_damaged:
         return WESTERN if _is_western(sample) else _guess(sample, _CONFIDENCE)
-    if encoding is None and is_damaged:
+    if encoding is None:
         reason = f"{valid:.0%} of its bytes above 127 are valid UTF-8, so that it is damaged"
         raise UnicodeDecodeError("utf-8", content, fault.start, fault.end, reason)
     return encoding

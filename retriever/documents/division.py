@@ -166,7 +166,7 @@ class Piece(NamedTuple):
 def word_pattern(
     ascii_only: bool, splits_apostrophe: bool, is_plain: bool, is_whole: bool = False
 ) -> re.Pattern[str]:
-    """What a unit is, or by the division ``plain`` a word; ASCII text is read faster.
+    """The pattern of a unit, or by the division ``plain`` of a word; ASCII text is read faster.
 
     With `is_whole`, a unit goes on at hyphens and other signs inside a term, see `whole_pieces`.
     """
@@ -227,8 +227,12 @@ def whole_pieces(unit: str) -> Iterator[Piece]:
                 yield Piece(match.group(), *match.span(), False)
                 if pattern is _SIGNED and match.end(1) < match.end():
                     yield Piece(match[1], *match.span(1), False)
-    if "-" not in unit or _UNJOINED.search(unit):
-        return
+    if "-" in unit and not _UNJOINED.search(unit):
+        yield from _joined_pieces(unit)
+
+
+def _joined_pieces(unit: str) -> Iterator[Piece]:
+    """The compounds of a unit as single words."""
     for match in _HYPHENED.finditer(unit):
         words = list(_WORD_OF_COMPOUND.finditer(match.group()))
         if not 1 < len(words) <= _MOST_WORDS or _length(match) > LONGEST_WHOLE:
@@ -281,21 +285,18 @@ def divide(unit: str, division: str, is_whole: bool = False) -> Iterator[Piece]:
         return
     if "_" in unit or ("." in unit and _DOTTED.fullmatch(normalized("NFC", unit))):
         yield Piece(unit, 0, len(unit), False)
-        for match in re.finditer(r"[^.]+", unit if "." in unit else ""):
-            named = match.group().strip("_")
-            if "_" in named:
-                start = match.start() + match.group().index(named)
-                yield Piece(named, start, start + len(named), False)
+        yield from _identifiers(unit)
     for match in _WORDS.finditer(unit):
-        word, start = match.group(), match.start()
+        word = match.group()
+        start = match.start()
         yield Piece(word, start, match.end(), True)
         if is_whole and word[0].isdigit() and (measure := _MEASURE.fullmatch(word)):
             yield Piece(measure[1], start, start + measure.end(1), False)
             yield Piece(measure[2], start + measure.start(2), match.end(), True)
         elif word.isascii() and _HUMP.search(word):
-            for part in _HUMPED.finditer(word):
-                if len(part.group()) > 1:
-                    yield Piece(part.group(), start + part.start(), start + part.end(), True)
+            parts = [part for part in _HUMPED.finditer(word) if len(part.group()) > 1]
+            for part in parts:
+                yield Piece(part.group(), start + part.start(), start + part.end(), True)
         elif _IS_HANGUL.match(word):
             characters = _characters(word, "NFC")
             for piece in _grams(characters, 2) if len(characters) > 1 else ():
@@ -305,6 +306,15 @@ def divide(unit: str, division: str, is_whole: bool = False) -> Iterator[Piece]:
     elif is_whole and _NUMBERED.fullmatch(unit):
         # "GPT-4" has this term too, and "GPT4" has more that it is written as.
         yield Piece(_with_hyphens(unit), 0, len(unit), False)
+
+
+def _identifiers(path: str) -> Iterator[Piece]:
+    """The names with underscores in a dotted path."""
+    for match in re.finditer(r"[^.]+", path if "." in path else ""):
+        name = match.group().strip("_")
+        if "_" in name:
+            start = match.start() + match.group().index(name)
+            yield Piece(name, start, start + len(name), False)
 
 
 def _dotted_pieces(unit: str) -> Iterator[Piece]:

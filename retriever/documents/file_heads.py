@@ -28,7 +28,7 @@ snakefile support thanks tiltfile todo unlicense upgrading vagrantfile version w
 _TEXT_STEMS = frozenset(_TEXT_NAMES.split())
 _STEM = re.compile(r"[^.\-_ ]+")
 _SUFFIX = re.compile(r"\.[a-z0-9_+-]{1,12}")
-# Of a file with the name of a text: what it is all the same.
+# Suffixes of files that are no text, whatever their names.
 _OTHER_SUFFIXES = """
 .asc .bak .csv .db .env .gpg .json .jsonl .key .lock .log .map .ndjson .netrc .old .orig .p12
 .pem .pfx .pgp .ppk .rej .sig .sqlite .sum .swp .tmp .tsv .xml

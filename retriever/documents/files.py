@@ -111,7 +111,10 @@ _PARTS = {
     "xl/workbook.xml": "xlsx",
 }
 _OPEN_PARTS = ({"content.xml", "mimetype"}, {"content.xml", "meta-inf/manifest.xml"})
-_PDF, _ZIP, _OLD_OFFICE, _RTF = b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"{\\rtf"
+_PDF = b"%PDF-"
+_ZIP = b"PK\x03\x04"
+_OLD_OFFICE = b"\xd0\xcf\x11\xe0"
+_RTF = b"{\\rtf"
 # What to save a file as that is of a kind that is not read, and the program that does it.
 _SOFFICE = "soffice --headless --convert-to"
 _REMEDIES = {
@@ -198,10 +201,10 @@ def is_document(path: str | Path) -> bool:
         return False
     if head.startswith((_PDF, _ZIP, _OLD_OFFICE, _RTF)):
         return True
-    shown = kind_of(path, head) if kind is None else None
+    kind_shown = kind_of(path, head) if kind is None else None
     is_script = head.startswith(b"#!")
-    return shown is not None and (
-        shown != "text" or is_script or has_text_name(base_name(str(path)))
+    return kind_shown is not None and (
+        kind_shown != "text" or is_script or has_text_name(base_name(str(path)))
     )
 
 
@@ -245,9 +248,9 @@ class _FileReader:
             return
         try:
             with bytes_of(file.path, file.where, self._meter) as stream:
-                shown = kind_of(file.path, stream.peek(HEAD)[:HEAD])
+                detected = kind_of(file.path, stream.peek(HEAD)[:HEAD])
                 # What no kind reads is named by a pattern, and read as text.
-                kind = shown or "text"
+                kind = detected or "text"
                 if kind == "mbox":
                     for number, message in enumerate(messages(stream, LONGEST_FILE), 1):
                         id_, where = f"{file.id}#{number}", f"{file.where}#{number}"
@@ -262,7 +265,7 @@ class _FileReader:
             kind = _true_kind(kind, content)
             if kind == "text" and content.startswith((_ZIP, _OLD_OFFICE)):
                 raise SourceError(f"of a kind that is not read; {_remedy(file.path)}")
-            is_unknown = shown is None and kind == "text" and self._encoding is None
+            is_unknown = detected is None and kind == "text" and self._encoding is None
             if is_unknown and is_binary(content[:HEAD]):
                 raise SourceError("a binary file, not text; leave it out with --exclude")
             if len(content) > (LONGEST if KINDS[kind].is_text else LONGEST_FILE):
@@ -341,12 +344,12 @@ def _labels(file: SourceFile, metadata: Mapping[str, Json]) -> Iterator[Mark]:
             items = value if isinstance(value, list) else [value]
             words += (one_line(item) for item in items if isinstance(item, str | int | float))
     for label in (path, ", ".join(words)):
-        if shown := one_line(unicodedata.normalize("NFC", label))[:_LONGEST_LABEL]:
-            yield Mark(0, "label", shown)
+        if line := one_line(unicodedata.normalize("NFC", label))[:_LONGEST_LABEL]:
+            yield Mark(0, "label", line)
 
 
 class _LineError(SourceError):
-    """What is wrong in a line of a text."""
+    """A fault in a line of a text."""
 
     def __init__(self, line: int, fault: str) -> None:
         super().__init__(fault)
@@ -365,16 +368,8 @@ def _true_kind(kind: str, content: bytes) -> str:
         return "pdf"
     if content.startswith(_RTF):
         return "rtf"
-    if content.startswith(_ZIP):
-        from retriever.documents.kinds.zipped import open_zip, part_name
-
-        with suppress(zipfile.BadZipFile):
-            names = {part_name(name) for name in open_zip(content).namelist()}
-            for beginning, kind_of_part in _PARTS.items():
-                if any(name.startswith(beginning) for name in names):
-                    return kind_of_part
-            if any(parts <= names for parts in _OPEN_PARTS):
-                return "opendocument"
+    if content.startswith(_ZIP) and (zipped_kind := _kind_by_parts(content)) is not None:
+        return zipped_kind
     head = content[:_HEAD]
     is_pdf = kind == "pdf" and _PDF in head
     is_flat = kind == "opendocument" and b"<office:document" in head
@@ -391,3 +386,17 @@ def _true_kind(kind: str, content: bytes) -> str:
         # Its reader says what is missing.
         return kind
     raise SourceError(f"not a {KINDS[kind].label} file, whatever its name; rename it")
+
+
+def _kind_by_parts(content: bytes) -> str | None:
+    """The kind that the parts of a zipped file show; None if they show none."""
+    from retriever.documents.kinds.zipped import open_zip, part_name
+
+    with suppress(zipfile.BadZipFile):
+        names = {part_name(name) for name in open_zip(content).namelist()}
+        for beginning, kind in _PARTS.items():
+            if any(name.startswith(beginning) for name in names):
+                return kind
+        if any(parts <= names for parts in _OPEN_PARTS):
+            return "opendocument"
+    return None

@@ -201,19 +201,19 @@ class _Walk:
                 raise UnopenedError(f"{fault} is larger than {limit} KiB; shorten it")
             yield from (_in_bytes(os.fsdecode(line)) for line in split_lines(content))
 
-    def _entry(self, path: str, one: os.DirEntry[str], *, is_named: bool) -> Entry | None:
-        is_link = one.is_symlink()
-        to_folder = is_link and os.path.isdir(one.path)
-        kind = kind_of(one.path) or ("text" if is_named else None)
+    def _entry(self, path: str, file: os.DirEntry[str], *, is_named: bool) -> Entry | None:
+        is_link = file.is_symlink()
+        to_folder = is_link and os.path.isdir(file.path)
+        kind = kind_of(file.path) or ("text" if is_named else None)
         if kind is None and not to_folder:
-            return self._unnamed(path, one)
-        if is_link and self._leads_out(one):
+            return self._unnamed(path, file)
+        if is_link and self._leads_out(file):
             return Entry(path, _LEAVES, passed_over=True)
         if kind is None or to_folder:
             self._left_out["links to folders"] += 1
             return None
         try:
-            status = one.stat()
+            status = file.stat()
         except PermissionError as error:
             # The folder can be listed and not entered.
             return Entry(path, f"cannot be read: {error.strerror}")
@@ -224,32 +224,32 @@ class _Walk:
             return Entry(path, _NOT_PLAIN, passed_over=True)
         return self._sized(path, kind, status)
 
-    def _unnamed(self, path: str, one: os.DirEntry[str]) -> Entry | None:
+    def _unnamed(self, path: str, file: os.DirEntry[str]) -> Entry | None:
         """The entry of a file whose name shows no kind; its first bytes may show one."""
-        name = base_name(one.path)
+        name = base_name(file.path)
         group = name_group(name)
         if group is None:
             try:
-                status = one.stat()
-                if one.is_symlink() and self._leads_out(one):
+                status = file.stat()
+                if file.is_symlink() and self._leads_out(file):
                     group = "links out of the folder"
                 elif not stat.S_ISREG(status.st_mode):
                     group = "not plain files"
                 else:
-                    head = head_of(one.path)
+                    head = head_of(file.path)
                     kind = kind_of_head(name, head)
                     if kind is not None:
                         return self._sized(path, kind, status)
                     group = head_group(name, head)
             except OSError:
                 group = "unreadable without a suffix"
-        if one.name.lower().endswith(".gz") and group != "possible secrets":
+        if file.name.lower().endswith(".gz") and group != "possible secrets":
             group = ".gz"
         self._left_out[group or "of other names"] += 1
         return None
 
-    def _leads_out(self, one: os.DirEntry[str]) -> bool:
-        return os.path.commonpath([self._root, os.path.realpath(one.path)]) != self._root
+    def _leads_out(self, file: os.DirEntry[str]) -> bool:
+        return os.path.commonpath([self._root, os.path.realpath(file.path)]) != self._root
 
     def _sized(self, path: str, kind: str, status: os.stat_result) -> Entry | None:
         # A mailbox may be of any size: each of its messages is a document.
@@ -278,7 +278,7 @@ def left_out_text(left_out: Mapping[str, int]) -> str:
 
 
 def include_advice(left_out: Mapping[str, int], suffixes: Container[str] | None = None) -> str:
-    """How to read what is left out for its suffix, after a semicolon; empty if nothing is.
+    """Advice how to read files that are left out for their suffix, after a semicolon; or empty.
 
     With `suffixes`, only for these.
     """

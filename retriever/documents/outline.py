@@ -19,15 +19,15 @@ _NUMBER, _LABEL = re.compile("[0-9]{1,9}"), re.compile("[^\0\n\ud800-\udfff]*")
 
 
 class Mark(NamedTuple):
-    """Where a page, heading, numbered line or message begins, or a name of the whole document.
+    """The beginning of a page, heading, numbered line or message, or a name of the document.
 
     Attributes:
         offset: of its first character in the document's text; of a label 0.
         kind: ``page``, ``heading``, ``line``, ``message`` or ``label``.
-        label: of a page its label, such as "3" or "iv"; of a heading its text; of a line its number
-            in the source, from which line feeds of the text count on; of a message its date, sender
-            and subject: "2024-03-01 Alice: Subject"; of a label words that name the document and
-            are no part of its text: the path of its file, or its keywords.
+        label: the label of a page, such as "3" or "iv", or the text of a heading. A line has its
+            number in the source, from which line feeds of the text count on. A message has its
+            date, sender and subject: "2024-03-01 Alice: Subject". A label has words that name the
+            document and are no part of its text: the path of its file, or its keywords.
         level: of a heading, 1 to 6; of others 0.
     """
 

@@ -29,7 +29,7 @@ Context = Literal["title", "headings", "none"]
 
 @dataclass(frozen=True, slots=True)
 class PassageSettings(Checked):
-    """How texts longer than the encoder's window are treated; stored with the index.
+    """The treatment of texts longer than the encoder's window; stored with the index.
 
     Attributes:
         on_long: ``split`` into overlapping passages, or ``truncate`` to the first window.
@@ -104,7 +104,7 @@ def passage_text(
     tables: bool = False,
     names: bool = True,
 ) -> str:
-    """What is encoded for a passage: its context, if any, before its characters.
+    """The text that is encoded for a passage: its context, if any, before its characters.
 
     The name of a file stands for a title that is missing; without `names`, what is analyzed, to
     which the analyzer adds the labels.
@@ -126,7 +126,7 @@ def passage_text(
 
 
 def label_text(document: Document, context: Context) -> str:
-    """What the analyzer reads of the labels of a document, with each of its passages."""
+    """The text of a document's labels that the analyzer reads with each passage."""
     labels = labels_of(document, context)
     return " ".join([*labels, *_parted(labels)])
 

@@ -69,30 +69,34 @@ _BY_NAME_AND_PATH = "ids are the names of the folders with the paths below them"
 class CorpusReader:
     """Iterates over the documents of files, folders, databases and standard input, in order.
 
-    Sources are JSON Lines, CSV, TSV, Parquet and plain text (a passage per line), each gzipped or
-    not, folders of files of any kind in `retriever.documents.files` (a document per file, sorted by
-    relative path, which is its id; of several folders an id begins with the folder's name), such
-    files but .txt alone (whose ids are their paths as given), tables of SQLite databases
-    (``data.db::table``, or `sql`) and ``-`` for standard input. Memory does not grow with the
-    corpus. Every iteration starts over and resets the counts; standard input is read only once.
+    A source is one of these:
 
-    A source without ids gets them from the content of each record (of equal ones only the first is
-    yielded), or with `number_ids` from the number of each record, counted from 1 over all sources.
+    - JSON Lines, CSV, TSV, Parquet or plain text, gzipped or not: a document per record or line.
+    - A folder of files of any kind in `retriever.documents.files`: a document per file, sorted by
+      relative path, which is its id. With several folders an id begins with the folder's name.
+    - Such a file alone, unless it ends in .txt: its id is its path as given.
+    - A table of a SQLite database (``data.db::table``, or `sql`).
+    - ``-`` for standard input, which is read only once.
+
+    Memory does not grow with the corpus. Every iteration starts over and resets the counts.
+
+    A source without ids gets them from the content of each record; the first of equal records is
+    yielded. With `number_ids` an id is the number of the record, from 1 over all sources.
     An id that occurs twice is an error. A record without text and title is empty. A field of
     metadata that no index can store (infinity, an integer beyond 64 bits, bytes) is left out of its
     document; NaN is null.
 
     A column of CSV or TSV has the type that all cells of its first 1,000 rows fit, or the one in
-    `fields.types`: string, number (without leading zeros), boolean or date (ISO 8601, as a string
-    whose order is that of time, in UTC if it has an offset). A later cell that does not fit stays a
-    string. Of a folder, files that are not plain and links that lead out of it are passed over. No
-    line, row or file of a folder may be longer than 64 MiB.
+    `fields.types`. A type is string, number (without leading zeros), boolean or date. A date is in
+    ISO 8601 and becomes a string that sorts by time, in UTC if it has an offset. A later cell that
+    does not fit stays a string. In a folder, special files and links that lead out of it are passed
+    over. No line, row or file of a folder may be longer than 64 MiB.
 
     Args:
         sources: one path or several.
         fields: names of the fields of id, text and title; None detects a name.
         on_error: "fail" raises at the first malformed record, and where a file or folder cannot be
-            opened; "skip" counts these and continues; "skip-files" does so for what cannot be read
+            opened. "skip" counts these and continues. "skip-files" does so for what cannot be read
             below a folder or in a mailbox. What makes a whole source unusable is raised in any
             case.
         on_empty: "skip" counts empty records; "fail" treats them as malformed; "yield" counts them
@@ -149,8 +153,8 @@ class CorpusReader:
             raise ConfigError(f"on_error is {on_error!r}, expected one of {get_args(OnError)}")
         if on_empty not in ("fail", "skip", "yield"):
             raise ConfigError(f"on_empty is {on_empty!r}, expected 'fail', 'skip' or 'yield'")
-        given = [sources] if isinstance(sources, str | Path) else list(sources)
-        self._sources = [*map(path_on_disk, given)]
+        paths = [sources] if isinstance(sources, str | Path) else list(sources)
+        self._sources = [*map(path_on_disk, paths)]
         if not self._sources:
             raise SourceError("no source was given; name a file, a folder or - for standard input")
         self._fields = fields
@@ -328,13 +332,13 @@ class CorpusReader:
         return replace(document, id=content_id(document.title, document.text)), True
 
     def _count_file(
-        self, source: str | Path, record: Record, found: tuple[Document, bool] | None
+        self, source: str | Path, record: Record, result: tuple[Document, bool] | None
     ) -> None:
         """Count a file that was read, and a document of one that was read in part."""
         if self._last_file != (source, record.file):
             self._last_file = (source, record.file)
             self.files.read[KINDS[record.kind].label] += 1
-        self.files.without_text += found is None or found[0].is_empty
+        self.files.without_text += result is None or result[0].is_empty
         if record.losses:
             self.files.add_losses(record.where, record.losses)
 

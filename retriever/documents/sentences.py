@@ -1,4 +1,4 @@
-"""Where sentences of a text end, in many languages; abbreviations and dates end none."""
+"""Ends of sentences in many languages; abbreviations and dates end none."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _LEADING = _words(
     dott avv dhr mevr bijv d.w.z t.ex np tzw ul ст см им ул т.е напр tj např tzv
     """
 )
-# That end one where a word follows with which sentences begin.
+# Abbreviations that end a sentence if a word follows with which sentences begin.
 _CLOSING = _words(
     """
     etc inc ltd co corp jr sr st ave blvd rd al gen sen rep pres ed eds trans usw ff mio mrd str tel
     tbd med jur phil fr ee uu ecc ss av г др пр
     """
 )
-# That end none before a number.
+# Abbreviations that end no sentence before a number.
 _NUMBERED = _words(
     """
     no nos nr nrn abs art sec sect chap ch kap ziff vol vols bd p pp s pg pág págs núm num aufl rn
     jan feb mar mär apr jun jul aug sep sept oct okt nov dec dez anm par стр рис n° č mai juin juil
     """
 )
-# With which sentences begin more often than names.
+# Words with which sentences begin more often than names.
 _BEGINNINGS = _words(
     """
     A An And After All Also As At Before But By For From Given He Her Here His How However I If In
@@ -78,7 +78,7 @@ _OPENING = "([{\"'“‘„«‹¿¡*_"
 
 
 def sentence_ends(text: str) -> Iterator[int]:
-    """Where sentences of a text end, each with the white space after it; ascending."""
+    """Yield the ends of sentences, each with the white space after it; ascending."""
     for match in SENTENCE_END.finditer(text):
         if text[match.start()] != "." or not _is_abbreviation(text, match.start(), match.end()):
             yield match.end()

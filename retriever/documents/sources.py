@@ -87,7 +87,7 @@ class FieldCount:
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """How sources of text are written.
+    """The format of text sources.
 
     Attributes:
         encoding: detected if it is None: as a byte-order mark says, else UTF-8, or what chardet

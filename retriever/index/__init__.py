@@ -365,11 +365,10 @@ class Index(ReadableIndex):
         New files are added, changed ones replaced, and the documents of those that are gone are
         deleted; so are documents that a changed file no longer holds. Files are compared by size
         and time first, then by hash. If nothing has changed, no lock is taken and no model is
-        loaded, unless the index itself has changed so much, as by `delete`, that the encoder's fit
-        is measured again. Documents that came from elsewhere stay. An interrupted refresh loses
-        nothing, and the next one resumes it. A file that is as it was is read again once, if the
-        reader of its kind is newer than the one that read it; equal documents are not encoded
-        again.
+        loaded. Exception: after a large `delete`, the encoder's fit is measured again. Documents
+        that came from elsewhere stay. An interrupted refresh loses nothing, and the next one
+        resumes it. An unchanged file is read again once if the reader of its kind is newer than
+        the one that read it. Equal documents are not encoded again.
 
         Args:
             prune: delete the documents of sources that are missing as a whole, and forget these.
@@ -470,11 +469,11 @@ class Index(ReadableIndex):
     def _stored_forms(self, ids: Iterable[str]) -> list[str]:
         """The ids, each in the form of Unicode in which the index has it."""
         forms = {id_: id_forms(id_) for id_ in ids if is_id(id_)}
-        others = [form for several in forms.values() if len(several) > 1 for form in several]
-        if not others:
+        ambiguous = [form for several in forms.values() if len(several) > 1 for form in several]
+        if not ambiguous:
             return list(ids)
         with self._opened.view() as view:
-            stored = view.content_hashes(others)
+            stored = view.content_hashes(ambiguous)
         return [next((form for form in forms.get(id_, ()) if form in stored), id_) for id_ in ids]
 
     def delete_where(

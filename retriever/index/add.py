@@ -277,27 +277,18 @@ class Indexer:
         try:
             while True:
                 try:
-                    one = next(stream, None)
+                    item = next(stream, None)
                 except Exception:
                     self._take(chunk)
                     self._flush()
                     raise
-                if one is None:
+                if item is None:
                     break
-                if not self._passages.labels and isinstance(one, ReadyDocument):
-                    # Its terms may have those of labels.
-                    one = replace(one, document=_without_labels(one.document), terms=None)
-                elif not self._passages.labels and isinstance(one, Document):
-                    one = _without_labels(one)
-                document = one.document if isinstance(one, ReadyDocument) else one
-                fault = document_fault(document)
-                if fault is not None:
-                    raise SourceError(f"document {document.id!r}: {fault}")
-                if isinstance(one, ReadyDocument):
-                    require_sound(one, self._spec, f"document {document.id!r}")
+                item = item if self._passages.labels else _without_labels(item)
+                document = self._checked(item)
                 if document.is_empty:
                     self.report.count_empty(1, [document.id])
-                chunk[document.id] = one
+                chunk[document.id] = item
                 characters += len(document.text)
                 if len(chunk) == _CHUNK or characters >= _CHUNK_CHARACTERS or self._is_due():
                     self._take(chunk)
@@ -313,6 +304,16 @@ class Indexer:
             self._take(chunk)
             self._flush()
             raise
+
+    def _checked(self, item: Document | ReadyDocument) -> Document:
+        """Return the document of an item; raise SourceError if it cannot be stored."""
+        document = item.document if isinstance(item, ReadyDocument) else item
+        fault = document_fault(document)
+        if fault is not None:
+            raise SourceError(f"document {document.id!r}: {fault}")
+        if isinstance(item, ReadyDocument):
+            require_sound(item, self._spec, f"document {document.id!r}")
+        return document
 
     def note_moved(self, ids: Sequence[str]) -> None:
         """Take vectors over from these stored documents, where others have the same text."""
@@ -453,7 +454,8 @@ class Indexer:
     def _texts(
         self, document: Document, spans: Iterable[tuple[int, int]], *, names: bool = True
     ) -> list[str]:
-        context, tables = self._passages.context, self._passages.tables
+        context = self._passages.context
+        tables = self._passages.tables
         return [passage_text(document, span, context, tables=tables, names=names) for span in spans]
 
     def _analyze(self, entry: _Entry, spans: Sequence[tuple[int, int]]) -> None:
@@ -690,10 +692,16 @@ def content_hash(document: Document, settings: PassageSettings) -> bytes:
     return digest[:CONTENT_BYTES] + _digest("\n".join(labels))[CONTENT_BYTES:]
 
 
-def _without_labels(document: Document) -> Document:
+def _without_labels(item: Document | ReadyDocument) -> Document | ReadyDocument:
     """A document as an index of an earlier release reads it."""
+    document = item.document if isinstance(item, ReadyDocument) else item
     outline = tuple(mark for mark in document.outline if mark.kind != "label")
-    return document if outline == document.outline else replace(document, outline=outline)
+    if outline != document.outline:
+        document = replace(document, outline=outline)
+    if isinstance(item, ReadyDocument):
+        # Its terms may have those of labels.
+        return replace(item, document=document, terms=None)
+    return document
 
 
 def _digest(text: str) -> bytes:

@@ -159,7 +159,7 @@ def uncounted_passages(view: View) -> int:
 
 
 def earlier_terms(settings: AnalyzerSettings) -> str | None:
-    """What an index lacks whose terms are those of an earlier release; None if it has all."""
+    """Describe the terms that an index of an earlier release lacks; None if it has all."""
     if settings.terms == "whole":
         return None
     return "an earlier release made it, without terms such as 3.11.2, C++ and IT"

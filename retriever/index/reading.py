@@ -256,10 +256,10 @@ class ReadableIndex:
                 f"text: expected one query, found {type(text).__name__}; search_many takes several"
                 ", and their vectors as ready=QueryVectors(vectors, index.encoder_spec)"
             )
-        found = self.search_many(
+        results = self.search_many(
             [text], settings, where=where, exclude=exclude, reranker=reranker, **keywords
         )
-        return Hits(next(found))
+        return Hits(next(results))
 
     def search_many(
         self,
@@ -289,7 +289,7 @@ class ReadableIndex:
             What `encoder` raises, in the modes that need it.
         """
         require_several("texts", texts)
-        wanted = search_settings(settings, keywords, ("where", "exclude", "reranker", "ready"))
+        resolved = search_settings(settings, keywords, ("where", "exclude", "reranker", "ready"))
         if reranker is not None:
             from retriever.search.reranking import check_reranker
 
@@ -297,7 +297,7 @@ class ReadableIndex:
         compiled = None if where is None else compile_where(where)
         excluded = excluded_texts(exclude) if exclude else ()
         return search_texts(
-            self._opened, texts, wanted, compiled, reranker, ready, exclude=excluded
+            self._opened, texts, resolved, compiled, reranker, ready, exclude=excluded
         )
 
     def rank(
@@ -317,13 +317,13 @@ class ReadableIndex:
             What `search_many` raises.
         """
         require_several("texts", texts)
-        wanted = search_settings(settings, keywords, ("where", "exclude", "ready"))
-        if wanted.collapse:
+        resolved = search_settings(settings, keywords, ("where", "exclude", "ready"))
+        if resolved.collapse:
             raise ConfigError("collapse: it compares texts; use search_many")
         compiled = None if where is None else compile_where(where)
         excluded = excluded_texts(exclude) if exclude else ()
         return search_texts(
-            self._opened, texts, wanted, compiled, None, ready, exclude=excluded, brief=True
+            self._opened, texts, resolved, compiled, None, ready, exclude=excluded, brief=True
         )
 
     def more_like(
@@ -363,8 +363,8 @@ class ReadableIndex:
             # One more, since the document itself may be among them.
             query = Query(terms, view.vectors([passage])[0])
             (hits,) = ranked_hits(view, replace(wanted, k=wanted.k + 1), [query], compiled)
-        others = [hit for hit in hits if hit.id != stored.id][: wanted.k]
-        return Hits(replace(hit, rank=rank) for rank, hit in enumerate(others, start=1))
+        neighbors = [hit for hit in hits if hit.id != stored.id][: wanted.k]
+        return Hits(replace(hit, rank=rank) for rank, hit in enumerate(neighbors, start=1))
 
     def candidates(
         self, texts: Sequence[str], settings: SearchSettings | None = None
@@ -440,8 +440,8 @@ class ReadableIndex:
     ) -> Facets:
         """Count the documents that have each value of metadata fields.
 
-        The counts are of all documents that a search can rank, not of its best hits, so that a
-        filter for a value leaves as many documents as its count says. The modes ``dense`` and
+        The counts are of all documents that a search can rank, not of its best hits. So a filter
+        for a value leaves as many documents as its count says. The modes ``dense`` and
         ``hybrid`` rank every document that passes the filter (`documents`), ``bm25`` those of them
         that share a term with the query (`matches`).
 
@@ -518,8 +518,8 @@ class ReadableIndex:
     def term_weights(self, text: str, *, raw: bool = True) -> dict[str, float]:
         """Lucene's idf, ln(1 + (N - df + 0.5) / (df + 0.5)), over the N live passages.
 
-        Of each term of a text that a passage holds, in the order of the text; then of those of its
-        expansions, multiplied by the weight of these. `raw` is that of `facets`.
+        The terms are those of the text that a passage holds, in the order of the text. The terms
+        of its expansions follow, multiplied by their weights. `raw` is that of `facets`.
         """
         with self._opened.view() as view:
             terms = query_terms(self._opened, view, text, has_beginnings=not raw)
@@ -539,15 +539,15 @@ class ReadableIndex:
         return plain
 
     def expansions(self, text: str, *, raw: bool = True) -> list[Expansion]:
-        """What BM25 searches for beside the words of a query; `raw` is that of `facets`."""
+        """The terms that BM25 adds to the words of a query; `raw` is that of `facets`."""
         with self._opened.view() as view:
             terms = query_terms(self._opened, view, text, has_beginnings=not raw)
         expansions = []
         for term in terms:
             if isinstance(term, Expansion):
-                # Those of labels are the same words.
-                words = tuple(one for one in term.alternatives if not one[0].startswith(LABEL))
-                expansions.append(term._replace(alternatives=words))
+                # Terms of labels repeat the words of texts.
+                alternatives = (words for words in term.alternatives if words[0][:1] != LABEL)
+                expansions.append(term._replace(alternatives=tuple(alternatives)))
         return expansions
 
     def suggestion(self, text: str) -> str | None:

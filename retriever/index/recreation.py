@@ -104,19 +104,12 @@ def reindexed(
     with Index.open(store) as old:
         spec = old.encoder_spec
         own = IndexSettings(old.analyzer.settings, old.passages, old.structures)
-    wanted = asked.completed(own)
-    # Terms are made as in this release.
-    if wanted.analyzer is not None and asked.analyzer is None:
-        wanted = replace(wanted, analyzer=wanted.analyzer.renewed())
-    elif wanted.analyzer is not None and asked.analyzer is not None:
-        whole = asked.analyzer
-        analyzer = replace(wanted.analyzer, detection=whole.detection, terms=whole.terms)
-        wanted = replace(wanted, analyzer=analyzer)
+    target = _renewed(asked, own)
     if loaded is None:
         same = _same_encoder(choice, spec)
     else:
         same = loaded.spec.fingerprint == spec.fingerprint
-    if same and wanted == own:
+    if same and target == own:
         return None
     # The documents are those under the lock that `recreated` holds, so that no commit is missed.
     with (
@@ -126,9 +119,9 @@ def reindexed(
             encoder=loaded,
             device=device,
             download=download,
-            analyzer=wanted.analyzer,
-            passages=wanted.passages and replace(wanted.passages, labels=True),
-            structures=wanted.structures,
+            analyzer=target.analyzer,
+            passages=target.passages and replace(target.passages, labels=True),
+            structures=target.structures,
         ) as new,
         closing(store.reader()) as reader,
         reader.view() as view,
@@ -138,6 +131,19 @@ def reindexed(
         if store.folder is not None and (remembered := store.folder / SOURCES_FILE).exists():
             shutil.copyfile(remembered, new.folder / SOURCES_FILE)
         return report
+
+
+def _renewed(changes: IndexSettings, own: IndexSettings) -> IndexSettings:
+    """The settings of an index with those asked for; terms are made as in this release."""
+    settings = changes.completed(own)
+    if settings.analyzer is None:
+        return settings
+    if changes.analyzer is None:
+        analyzer = settings.analyzer.renewed()
+    else:
+        newest = changes.analyzer
+        analyzer = replace(settings.analyzer, detection=newest.detection, terms=newest.terms)
+    return replace(settings, analyzer=analyzer)
 
 
 def _same_encoder(choice: ModelChoice, spec: EncoderSpec) -> bool:

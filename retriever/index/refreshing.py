@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -41,7 +41,7 @@ _OUTDATED_BATCH = 128
 
 @dataclass(frozen=True, slots=True)
 class RefreshReport:
-    """What a refresh did.
+    """The result of a refresh.
 
     Attributes:
         added, changed, removed: documents.
@@ -154,20 +154,32 @@ def refreshed(
             outdated = _without_outdated(changes)
             is_open = read(changes)
             memory.forget([change.source.number for change in changes if change.missing])
-        number = sum(len(change.read) for change in outdated)
-        read_again = 0
-        if outdated:
-            step = stage("files that an earlier release read", number)
-            for change in outdated:
-                if deadline is not None and time.monotonic() >= deadline:
-                    break
-                read([change])
-                read_again += len(change.read)
-                step(len(change.read))
+        read_again = _read_outdated(outdated, read, stage, deadline)
         writer.merge(stage)
         measure_fit(index._opened, writer)
         result = _report(report, changes, readers, memory.count())
-        return replace(result, outdated=read_again, postponed=number - read_again)
+        postponed = sum(len(change.read) for change in outdated) - read_again
+        return replace(result, outdated=read_again, postponed=postponed)
+
+
+def _read_outdated(
+    batches: Sequence[Changes],
+    read: Callable[[Sequence[Changes]], object],
+    stage: Stage,
+    deadline: float | None,
+) -> int:
+    """Read files of earlier readers again until a deadline; returns how many."""
+    if not batches:
+        return 0
+    step = stage("files that an earlier release read", sum(len(batch.read) for batch in batches))
+    count = 0
+    for batch in batches:
+        if deadline is not None and time.monotonic() >= deadline:
+            break
+        read([batch])
+        count += len(batch.read)
+        step(len(batch.read))
+    return count
 
 
 def _without_outdated(changes: Sequence[Changes]) -> list[Changes]:

@@ -369,25 +369,24 @@ class SourceMemory:
             )
 
     def _noted(self, batch: Sequence[Placed], numbers: dict[str, int]) -> Iterator[Document]:
-        placed = [
-            self._with_stored_id(numbers.get(os.path.abspath(one.source)), one) for one in batch
-        ]
+        numbered = [(numbers.get(os.path.abspath(document.source)), document) for document in batch]
+        placed = [self._with_stored_id(number, document) for number, document in numbered]
         rows = [
-            (number, os.fsencode(one.file), one.document.id)
-            for number, one in placed
-            if number is not None and not one.document.is_empty
+            (number, os.fsencode(placement.file), placement.document.id)
+            for number, placement in placed
+            if number is not None and not placement.document.is_empty
         ]
         readings = [
             (
-                one.kind,
-                KINDS[one.kind].version,
-                "".join(f"{loss.kind}: {loss.detail}\n" for loss in one.losses),
-                one.document.is_empty,
+                placement.kind,
+                KINDS[placement.kind].version,
+                "".join(f"{loss.kind}: {loss.detail}\n" for loss in placement.losses),
+                placement.document.is_empty,
                 number,
-                os.fsencode(one.file),
+                os.fsencode(placement.file),
             )
-            for number, one in placed
-            if number is not None and one.kind
+            for number, placement in placed
+            if number is not None and placement.kind
         ]
         with self._transaction() as database:
             database.executemany("INSERT OR REPLACE INTO origins VALUES (?, ?, ?, 0)", rows)
@@ -397,7 +396,7 @@ class SourceMemory:
                 "WHERE (source, path) = (?, ?)",
                 readings,
             )
-        yield from (one.document for _, one in placed if not one.is_repeated)
+        yield from (placement.document for _, placement in placed if not placement.is_repeated)
 
     def _with_stored_id(self, number: int | None, placed: Placed) -> tuple[int | None, Placed]:
         """The document with the id that an earlier release gave it, where that is not composed."""

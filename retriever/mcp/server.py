@@ -275,7 +275,8 @@ class _Tools:
         has_hits = bool(hits)
         note = index.search_note(hits, mode=mode, where=given.where)
         notes += [] if note is None else [note]
-        answer, judged = index.answer(hits, mode=mode, least=least), {}
+        answer = index.answer(hits, mode=mode, least=least)
+        judged = {}
         if answer is not None:
             judged = {"has_answer": answer.has_answer, "probability": round(answer.probability, 4)}
             notes += [answer.warning] if answer.warning else []

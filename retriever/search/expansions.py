@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from retriever.documents.analyzer import Analyzer
     from retriever.search.synonyms import Synonyms
 
-# What an expansion adds, as a share of what the word itself adds. A beginning says less of what is
-# looked for than another spelling.
+# Weights of expansions, as shares of the score of the word itself. A beginning says less of the
+# question than another spelling.
 _SPELLING_WEIGHT = 0.5
 _SYNONYM_WEIGHT = 0.5
 _BEGINNING_WEIGHT = 0.25
@@ -50,7 +50,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 # Spellings of all words of a query that are looked up.
 _MOST_SPELLINGS = 256
 
-# What ends with an asterisk, from white space or an opening bracket or quote on.
+# A word that ends with an asterisk, behind white space or an opening bracket or quote.
 _BEGINNING = re.compile(
     r"""(?<![^\s(\[{"“”'‘«])([^\s*()\[\]{}"“”«»]{1,100})\*(?=[.,;:!?)\]}"”'’»]*(?:\s|$))"""
 )
@@ -153,7 +153,7 @@ def _spellings(
 
 
 def _tail(word: str) -> int:
-    """How many letters follow the last spelling of a word, of which ß and ss are none."""
+    """The number of letters after the last spelling of a word; ß and ss are no spellings."""
     doubled = word.replace("ß", "ss")
     ends = [match.end() for match in _SPELLED.finditer(doubled) if match.group() not in _SHARP]
     return len(doubled) - ends[-1]

@@ -1,4 +1,4 @@
-"""Which documents hold the phrases of a query, and none of what it leaves out.
+"""Documents that hold the phrases of a query, and nothing that it leaves out.
 
 Texts are compared with the signs of a keyboard in place of typographic ones, and both as they are
 and as a reader sees their markup.
@@ -86,7 +86,7 @@ _ENTITIES = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'"
 
 
 class Demands:
-    """Which passages may be hits of a query, by the stored texts of their documents.
+    """The passages that may be hits of a query, by the stored texts of their documents.
 
     Where no passage holds every phrase though the document does, any of its passages may.
     """
@@ -127,7 +127,7 @@ class Demands:
         phrases = find_phrases(text, self._phrases | self._excluded, is_markup=is_markup)
         if phrases & self._excluded or not phrases >= self._phrases:
             return ()
-        shown = [
+        numbers = [
             number
             for number, start, stop in (stored.passages if self._phrases else ())
             if self._phrases
@@ -135,7 +135,7 @@ class Demands:
                 f"{title}\n{stored.text[start:stop]}", self._phrases, is_markup=is_markup
             )
         ]
-        return shown or [number for number, _, _ in stored.passages]
+        return numbers or [number for number, _, _ in stored.passages]
 
 
 def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | None) -> Where | None:
@@ -268,7 +268,8 @@ def _joined(text: str, place: int) -> bool:
     """Whether a word goes on at a place of a text."""
     if not 0 < place < len(text):
         return False
-    before, after = text[place - 1], text[place]
+    before = text[place - 1]
+    after = text[place]
     if after == "'" and place + 1 < len(text):
         after = text[place + 1]
     if before == "'" and place > 1:

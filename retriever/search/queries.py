@@ -252,7 +252,7 @@ def warn_doubtful(index: OpenedIndex, view: View, where: Where | None) -> None:
 
 def _search(
     index: OpenedIndex,
-    asked: Sequence[ParsedQuery],
+    parsed_queries: Sequence[ParsedQuery],
     settings: SearchSettings,
     where: Where | None,
     reranker: Reranker | None,
@@ -260,11 +260,11 @@ def _search(
     brief: bool,
 ) -> list[list[Any]]:
     wide, encoded = settings, settings.mode != "bm25"
-    texts = [query.plain for query in asked]
+    texts = [query.plain for query in parsed_queries]
     if reranker is not None:
         wide = replace(settings, k=max(settings.k, settings.depth))
         encoded = encoded or reranker.reads_vectors
-    words = [query.text for query in asked]
+    words = [query.text for query in parsed_queries]
     prepared = prepared_queries(
         index, texts, encoded, ready, reranker, words, has_beginnings=not settings.raw
     )
@@ -274,42 +274,42 @@ def _search(
         query_map = index.query_map
         searched = queries if query_map is None else mapped(query_map, queries)
         while True:
-            found = _ranked(index, view, asked, searched, wide, where, brief)
+            rankings = _ranked(index, view, parsed_queries, searched, wide, where, brief)
             if brief:
-                return found
+                return rankings
             if reranker is not None:
                 from retriever.search.reranking import rerank
 
-                found = [
+                rankings = [
                     rerank(view, reranker, text, query.vector, hits)
-                    for text, query, hits in zip(texts, queries, found, strict=True)
+                    for text, query, hits in zip(texts, queries, rankings, strict=True)
                 ]
-            kept = found
+            results = rankings
             if settings.collapse:
                 from retriever.search.collapse import collapsed
 
-                kept = [collapsed(hits) for hits in found]
+                results = [collapsed(hits) for hits in rankings]
             short = [
-                len(one) < settings.k and len(hits) == wide.k
-                for one, hits in zip(kept, found, strict=True)
+                len(hits) < settings.k and len(ranking) == wide.k
+                for hits, ranking in zip(results, rankings, strict=True)
             ]
             if not any(short):
-                kept = [hits[: settings.k] for hits in kept]
+                results = [hits[: settings.k] for hits in results]
                 plain = reranker is None and query_map is None
                 if not plain or not view.setting(CALIBRATION, {}):
-                    return kept
+                    return results
                 from retriever.search.calibration import HITS, Calibration
 
                 calibration = Calibration.read(view, settings.mode)
                 if calibration is None:
-                    return kept
+                    return results
                 if wide.k < HITS:
                     ten = replace(settings, k=HITS)
-                    found = _ranked(index, view, asked, searched, ten, where)
+                    rankings = _ranked(index, view, parsed_queries, searched, ten, where)
                 analyzer = index.state_of(view).analyzer
                 return [
                     calibration.judged(hits, first[:HITS], query.terms, view, analyzer)
-                    for hits, first, query in zip(kept, found, queries, strict=True)
+                    for hits, first, query in zip(results, rankings, queries, strict=True)
                 ]
             wide = replace(wide, k=4 * wide.k)
 

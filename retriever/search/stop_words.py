@@ -69,7 +69,7 @@ def phrase_hits(
 
 
 def search_note(view: View, where: Where | None) -> str:
-    """What to say of the hits of a query of stop words alone."""
+    """Describe the hits of a query of stop words alone."""
     texts = describe_texts(view.facets([], where, None, 1).documents)
     return (
         f"the query has only stop words: looked for as a phrase in titles and in the texts of "
@@ -103,7 +103,7 @@ def _words(text: str) -> str:
 
 
 def _count(phrase: str, text: str) -> int:
-    """How often a text has the words of a phrase, one after the other; an occurrence is whole."""
+    """Count the occurrences of a phrase's words, one after the other, in a text."""
     # A space between two occurrences belongs to both.
     words = _words(text).replace(" ", "  ")
     return f" {words} ".count(f" {phrase.replace(' ', '  ')} ")

@@ -25,6 +25,8 @@ _FIRST = 2
 # Words of a query that are compared, and groups that it meets.
 _MOST_QUERY_WORDS = 200
 _MOST_MATCHES = 20
+# Signs that are stripped from the ends of words.
+_PUNCTUATION = ".,;:!?()[]{}\"'“”‘«»*-"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +53,7 @@ class Synonyms:
 
     @cached_property
     def _spaceless(self) -> list[tuple[int, str]]:
-        """Of scripts without spaces: the number of a group and one of its phrases, joined."""
+        """Phrases in scripts without spaces, joined, each with the number of its group."""
         return [
             (number, "".join(words))
             for number, group in enumerate(self.groups)
@@ -61,7 +63,7 @@ class Synonyms:
 
     @cached_property
     def _phrases(self) -> dict[str, list[tuple[int, tuple[str, ...]]]]:
-        """By the first letters of its first word: the number of a group and one of its phrases."""
+        """Groups' numbers and phrases by the first letters of the phrase."""
         phrases = defaultdict(list)
         for number, group in enumerate(self.groups):
             for phrase in group:
@@ -75,14 +77,14 @@ class Synonyms:
     ) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
         """The phrases that a text has, each with the words of the other phrases of its groups.
 
-        Words are equal in any of their forms. Of phrases that begin at one word the longest is
-        taken, and what follows it is looked at next.
+        Words are equal in any of their forms. If several phrases begin at one word, the longest
+        counts, and the search goes on after it.
         """
         words = _words(text)[:_MOST_QUERY_WORDS]
         joined = "".join(words)
         within = [(number, phrase) for number, phrase in self._spaceless if phrase in joined]
         for number, phrase in within[:_MOST_MATCHES]:
-            yield (phrase,), self._others(number, {phrase})
+            yield (phrase,), self._alternatives(number, {phrase})
 
         @cache
         def forms(word: str) -> frozenset[str]:
@@ -108,12 +110,12 @@ class Synonyms:
             numbers = {number for number, phrase in own if len(phrase) == longest}
             same = {" ".join(phrase) for _, phrase in own}
             for number in sorted(numbers):
-                yield words[place : place + longest], self._others(number, same)
+                yield words[place : place + longest], self._alternatives(number, same)
                 matches += 1
             place += longest or 1
 
-    def _others(self, number: int, same: Set[str]) -> list[tuple[str, ...]]:
-        """The words of the phrases of a group but some."""
+    def _alternatives(self, number: int, same: Set[str]) -> list[tuple[str, ...]]:
+        """The words of the phrases of a group without those of `same`."""
         phrases = dict.fromkeys(map(_words, self.groups[number]))
         return [words for words in phrases if " ".join(words) not in same]
 
@@ -170,7 +172,7 @@ def _without_comment(line: str) -> str:
 
 
 def _fault(group: object) -> str | None:
-    """What is wrong with a group; None if nothing is."""
+    """The fault of a group; None if it is sound."""
     if isinstance(group, str) or not isinstance(group, Sequence):
         return f"expected phrases, found {group!r:.60}"
     if not 2 <= len(group) <= _MOST_PHRASES:
@@ -189,10 +191,6 @@ def _words(text: str) -> tuple[str, ...]:
     folded = normalized("NFKC", text).lower().replace("’", "'")
     stripped = (word.strip(_PUNCTUATION) for word in folded.split())
     return tuple(word for word in stripped if any(map(str.isalnum, word)))
-
-
-# At the ends of words.
-_PUNCTUATION = ".,;:!?()[]{}\"'“”‘«»*-"
 
 
 def _equal(word: str, other: str, forms: Callable[[str], frozenset[str]]) -> bool:

@@ -74,10 +74,10 @@ class ParsedQuery(NamedTuple):
 def parse_query(text: str, has_flag: Callable[[str], bool] = lambda word: False) -> ParsedQuery:
     """Read ``"an exact phrase"``, ``-"a phrase"`` and, at the end of a query, ``-word``.
 
-    An operator begins the text or follows white space. A word is left out where only other
-    operators that leave something out follow it, the query has another word, and it has three
-    letters or more: ``python -m venv``, ``rm -rf`` and ``state-of-the-art`` are text. So is a word
-    for which `has_flag` says that a document has it with its hyphen.
+    An operator begins the text or follows white space. A word is left out if only other exclusions
+    follow it, the query has another word, and it has three letters or more. So ``python -m venv``,
+    ``rm -rf`` and ``state-of-the-art`` are text. A word is also text if `has_flag` says that a
+    document has it with its hyphen.
     """
     if not _OPERATOR.search(text):
         return ParsedQuery(text.strip())

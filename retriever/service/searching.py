@@ -352,11 +352,7 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
         withheld = request.min_probability is not None and answer and not answer.has_answer
         records = [] if withheld else [hit.to_json() for hit in ranked]
         if request.highlight:
-            weights = index.term_weights(query.text, raw=job.settings.raw)
-            for record in records:
-                record["marks"] = highlights(
-                    record["passage"], index.analyzer, weights, index.languages
-                )
+            _mark_matches(records, index, query.text, raw=job.settings.raw)
         if not ranked:
             judged["no_hits"] = index.no_hits_reason(text, job.settings, where=where)
         elif withheld:
@@ -374,6 +370,13 @@ def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
     whole = _with_facets(results, index, request, where, words or [None], raw=job.settings.raw)
     whole["warnings"] += warned
     return whole
+
+
+def _mark_matches(records: list[dict[str, Any]], index: Index, query: str, *, raw: bool) -> None:
+    """Add to each hit the places of the words that match."""
+    weights = index.term_weights(query, raw=raw)
+    for record in records:
+        record["marks"] = highlights(record["passage"], index.analyzer, weights, index.languages)
 
 
 def _with_facets(

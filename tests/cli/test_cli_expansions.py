@@ -50,10 +50,10 @@ def test_facets_count_what_is_found(retriever):
 
 def test_explain_lists_what_is_searched_for_besides(retriever):
     arguments = "ferry* Jaeger", "--synonyms", "synonyms.txt", "--explain"
-    shown = retriever("query", *arguments, "--mode", "bm25").out
-    assert "Jaeger: bm25 also finds, with weight 0.5, jäger" in shown
-    assert "ferry*: bm25 also finds, with weight 0.25, ferryman" in shown
-    assert "ferry: bm25 also finds, with weight 0.5, boat" in shown
+    output = retriever("query", *arguments, "--mode", "bm25").out
+    assert "Jaeger: bm25 also finds, with weight 0.5, jäger" in output
+    assert "ferry*: bm25 also finds, with weight 0.25, ferryman" in output
+    assert "ferry: bm25 also finds, with weight 0.5, boat" in output
     assert "also finds" not in retriever("query", "ferry", "--mode", "bm25", "--explain").out
     assert "also finds" not in retriever("query", *arguments, "--mode", "dense").out
 
@@ -77,8 +77,8 @@ def test_a_bad_file_of_synonyms_is_one_line_with_file_and_line(retriever, tmp_pa
 
 def test_words_that_an_expansion_found_are_highlighted(retriever, monkeypatch):
     monkeypatch.setattr("cli.commands.query.is_styled", lambda: True)
-    shown = retriever("query", "ferry*", "--mode", "bm25").out
-    assert re.search("\x1b\\[[0-9;]+mferryman", shown.replace("\x1b[33m\x1b[1m", "\x1b[1m"))
+    output = retriever("query", "ferry*", "--mode", "bm25").out
+    assert re.search("\x1b\\[[0-9;]+mferryman", output.replace("\x1b[33m\x1b[1m", "\x1b[1m"))
 
 
 def test_a_query_of_stop_words_alone_says_how_many_texts_were_read(retriever):

@@ -111,7 +111,7 @@ def test_files_of_a_folder_that_cannot_be_read_cost_no_other(retriever):
     for asked in ((), ("--on-error", "skip")):
         done = retriever("index", "texts", "--recreate", *asked)
         assert done.err.splitlines()[1:] == [
-            *(f"skipped: {one}" for one in said),
+            *(f"skipped: {note}" for note in said),
             "files        1 read: 1 text",
             "skipped      2 files",
         ]

@@ -46,7 +46,7 @@ def frequency(passage, term):
 
 def document_frequency(passages, term):
     alternatives = [(term,)] if isinstance(term, str) else (*term.terms, *term.alternatives)
-    return sum(any(set(one) <= set(passage) for one in alternatives) for passage in passages)
+    return sum(any(set(terms) <= set(passage) for terms in alternatives) for passage in passages)
 
 
 def brute_force(passages, terms, k1=1.2, b=0.75):
@@ -161,12 +161,15 @@ def test_every_store_scores_and_counts_expansions_as_defined(store):
             matches = [any(frequency(passage, term) for term in terms) for passage in passages]
             query = Query(terms, np.eye(DIMENSIONS, dtype=np.float32)[0])
             for mode in ("bm25", "hybrid"):
-                (found,) = view.ranking().candidates([query], mode, 100)
-                ids = view.documents_of(found.passages.tolist())
+                (candidates,) = view.ranking().candidates([query], mode, 100)
+                ids = view.documents_of(candidates.passages.tolist())
                 scores = {
                     int(ids[passage]): score
                     for passage, score, match in zip(
-                        found.passages.tolist(), found.bm25.tolist(), found.matches, strict=True
+                        candidates.passages.tolist(),
+                        candidates.bm25.tolist(),
+                        candidates.matches,
+                        strict=True,
                     )
                     if match
                 }

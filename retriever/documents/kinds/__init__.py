@@ -25,9 +25,9 @@ class Loss(NamedTuple):
     """A part of a file that has no place in its text.
 
     Attributes:
-        kind: ``pages`` without text; ``characters`` that the file does not name; ``bytes`` that
-            are not of its encoding; ``parts`` that are missing or cannot be read; ``data`` such as
-            pictures within the text, left out on purpose.
+        kind: ``pages`` without text, ``characters`` that the file does not name, ``bytes`` that
+            are not of its encoding, or ``parts`` that are missing or cannot be read. ``data``, such
+            as pictures within the text, is left out on purpose.
         detail: how many of how many, on one line: "3 of 4 pages have no text".
     """
 

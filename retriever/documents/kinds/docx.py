@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from retriever.documents.decoding import page_text
 from retriever.documents.kinds import Loss, OutlinedText, Parsed, one_line
-from retriever.documents.kinds.equations import equation_text, local_name, symbol
+from retriever.documents.kinds.equations import attribute, equation_text, local_name, symbol
 from retriever.documents.kinds.html import read_blocks
 from retriever.documents.kinds.zipped import Archive, relations
 from retriever.errors import SourceError
@@ -21,7 +21,7 @@ from retriever.errors import SourceError
 # Elements whose children stand in their place, and those that were deleted or moved away.
 _WRAPPERS = frozenset(("sdt", "sdtContent", "customXml", "smartTag", "ins", "moveTo"))
 _DELETED = frozenset(("del", "moveFrom"))
-# What is no text of a paragraph that it is in.
+# Elements of a paragraph whose content is no text of it.
 _NO_TEXT = _DELETED | {"pPr", "rPr", "sdtPr", "sdtEndPr", "rubyPr", "delText", "delInstrText"}
 _SPACES = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
@@ -29,7 +29,7 @@ _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
 _PAGE_FIELDS = frozenset(("PAGE", "NUMPAGES", "SECTIONPAGES"))
 _OFF = ("0", "false", "off", "none")
 _HEADING = re.compile(r"heading ?([1-9])(?:,.*)?", re.IGNORECASE)
-# Of styles that are based on one of these, headings are only those that say so.
+# A style that is based on one of these inherits no heading level.
 _NO_HEADINGS = ("normal", "subtitle", "toc heading")
 _HIGHEST_LEVEL = 6
 # Characters of the longest heading: some documents give all of their text an outline level.
@@ -229,16 +229,8 @@ class _Document:
             name = local_name(element)
             if name == "t":
                 pieces.append(element.text or "")
-            elif name == "r":
-                hidden = _find(element, "rPr", "vanish")
-                if hidden is not None and _value(hidden) not in _OFF:
-                    walk.skip_subtree()
-            elif name in _NO_TEXT or (name == "Fallback" and _is_second(element)):
+            elif _is_passed_over(element, name):
                 walk.skip_subtree()
-            elif name in _SPACES:
-                pieces.append(_SPACES[name])
-            elif name == "sym":
-                pieces.append(_symbol(element))
             elif name == "oMath":
                 pieces.append(equation_text(element))
                 walk.skip_subtree()
@@ -248,17 +240,25 @@ class _Document:
             elif name == "fldChar":
                 self._follow_field(element, pieces)
                 walk.skip_subtree()
-            elif name == "instrText" and self._fields:
-                self._fields[-1].instruction += element.text or ""
-            elif name == "fldSimple" and is_of_page(_value(element, "instr")):
-                walk.skip_subtree()
-            elif name in _NOTES:
-                pieces.append(self._note_mark(_NOTES[name], _value(element, "id")))
             elif name in ("txbxContent", "relIds", "chart"):
                 boxes.append(element)
                 walk.skip_subtree()
-            elif name == "textpath":
-                pieces.append(f" {element.get('string', '')} ")
+            elif name == "instrText" and self._fields:
+                self._fields[-1].instruction += element.text or ""
+            else:
+                pieces.append(self._own_text(element, name))
+
+    def _own_text(self, element: Any, name: str) -> str:
+        """The text that an element without text of its own stands for."""
+        if name in _SPACES:
+            return _SPACES[name]
+        if name == "sym":
+            return _symbol(element)
+        if name in _NOTES:
+            return self._note_mark(_NOTES[name], _value(element, "id"))
+        if name == "textpath":
+            return f" {element.get('string', '')} "
+        return ""
 
     def _follow_field(self, element: Any, pieces: list[str]) -> None:
         """Keep the result of a field, and not what stands in its instruction."""
@@ -322,9 +322,19 @@ def _content(parent: Any) -> Iterator[Any]:
         if name in _WRAPPERS:
             yield from _content(child)
         elif name == "AlternateContent":
-            yield from (one for branch in child[:1] for one in _content(branch))
+            yield from (element for branch in child[:1] for element in _content(branch))
         elif name not in _DELETED:
             yield child
+
+
+def _is_passed_over(element: Any, name: str) -> bool:
+    """Whether an element and all in it are no text, hidden, or an alternative to text."""
+    if name == "r":
+        hidden = _find(element, "rPr", "vanish")
+        return hidden is not None and _value(hidden) not in _OFF
+    if name == "Fallback":
+        return _is_second(element)
+    return name in _NO_TEXT or (name == "fldSimple" and is_of_page(_value(element, "instr")))
 
 
 def _is_second(fallback: Any) -> bool:
@@ -347,12 +357,8 @@ def _find(element: Any, first: str, second: str) -> Any:
 
 
 def _value(element: Any, name: str = "val") -> str:
-    """An attribute of any namespace; empty if there is none."""
-    if element is not None:
-        for key, value in element.attrib.items():
-            if key.rpartition("}")[2] == name:
-                return str(value)
-    return ""
+    """An attribute of an element; empty if there is none, or no element."""
+    return "" if element is None else attribute(element, name)
 
 
 def is_of_page(instruction: str) -> bool:
@@ -378,12 +384,12 @@ def _symbol(element: Any) -> str:
         return ""
     if _value(element, "font") == "Symbol":
         return symbol(code)
-    # Those of other fonts without text are drawings.
+    # Private characters of other fonts are drawings.
     return chr(code) if 0x20 <= code < 0xD800 else ""
 
 
 def _styles(root: Any) -> dict[str, _Style]:
-    """What the styles of paragraphs say, each by itself or by the one that it is based on."""
+    """The styles of paragraphs by id; a style inherits from the one that it is based on."""
     elements = {
         _value(style, "styleId"): style
         for style in (() if root is None else root)
@@ -408,7 +414,8 @@ def _style(id_: str, elements: dict[str, Any]) -> _Style:
         if level is None:
             level = heading_level(name) or heading_level(id_) or None
         if name == "title" and level in (None, 1):
-            level, is_title = 1, True
+            level = 1
+            is_title = True
         # The name of the style of Pages, and of one of LibreOffice that others are based on.
         if name == "heading" and not step and level is None:
             level = 1

@@ -44,6 +44,14 @@ def local_name(element: Any) -> str:
     return tag.rpartition("}")[2].rpartition(":")[2] if isinstance(tag, str) else ""
 
 
+def attribute(element: Any, name: str) -> str:
+    """An attribute of any namespace; empty if there is none."""
+    for key, value in element.attrib.items():
+        if key.rpartition("}")[2] == name:
+            return str(value)
+    return ""
+
+
 def equation_text(root: Any) -> str:
     """The letters of an equation in reading order, with signs for fractions, powers and roots."""
     from lxml import etree
@@ -73,7 +81,8 @@ def _joined(element: Any, name: str, parts: list[tuple[str, str]]) -> str:
     if name in ("msqrt", "mroot", "rad"):
         return "√" + _grouped(_line(parts))
     if name == "d":
-        start, end = _property(element, "begChr", "("), _property(element, "endChr", ")")
+        start = _property(element, "begChr", "(")
+        end = _property(element, "endChr", ")")
         return start + ", ".join(texts) + end
     if name == "nary":
         return " ".join((_property(element, "chr", "∫"), *texts))

@@ -432,10 +432,7 @@ class BlockWriter:
                 if tag == "tr":
                     self._row_start = len(self._found)
                 if tag in ("td", "th"):
-                    self._flush(fixed)
-                    # Beside the cell before it, unless that is empty.
-                    if len(self._found) > self._row_start:
-                        self._before = _BETWEEN_CELLS
+                    self._begin_cell(fixed)
                 fixed += is_fixed
                 if tag == "br":
                     self._line.append("\n")
@@ -454,6 +451,12 @@ class BlockWriter:
             if text:
                 self._line.append(text if fixed else _SPACE.sub(" ", text))
         self._flush(fixed)
+
+    def _begin_cell(self, fixed: int) -> None:
+        """Put a cell beside the one before it, unless that is empty."""
+        self._flush(fixed)
+        if len(self._found) > self._row_start:
+            self._before = _BETWEEN_CELLS
 
     def _flush(self, fixed: int, tag: str = "") -> None:
         """Add what was met since the last block; `tag` is the element that it ends."""

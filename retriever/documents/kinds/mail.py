@@ -317,11 +317,11 @@ class _MessageReader:
 
     def losses(self) -> tuple[Loss, ...]:
         """Return what could not be read."""
-        told = [
+        details = [
             f"{detail} ({count:,} times)" if count > 1 else detail
             for detail, count in self._losses.items()
         ]
-        return tuple(Loss("parts", detail) for detail in told[:_MOST_LOSSES])
+        return tuple(Loss("parts", detail) for detail in details[:_MOST_LOSSES])
 
     def read_leaves(self, part: _Part, level: int) -> list[_Leaf]:
         """Return the texts and messages of a part in their order."""
@@ -496,8 +496,8 @@ def _choose_alternative(branches: list[list[_Leaf]]) -> list[_Leaf]:
         elif branch:
             texts.append(branch)
     texts.sort(key=_has_page)
-    chosen: list[_Leaf] = texts[0] if texts else []
-    words = _all_words(chosen)
+    leaves: list[_Leaf] = texts[0] if texts else []
+    words = _all_words(leaves)
     for branch in texts[1:]:
         own = _all_words(branch)
         if len(own - words) <= _LACKING * len(own):
@@ -505,12 +505,12 @@ def _choose_alternative(branches: list[list[_Leaf]]) -> list[_Leaf]:
         rest = len(words - own)
         if rest > max(_NOTICE_WORDS, _LACKING * len(words)):
             # Both say much that the other does not.
-            chosen = [*chosen, *branch]
+            leaves = [*leaves, *branch]
             words |= own
         else:
-            chosen = branch
+            leaves = branch
             words = own
-    return [*chosen, *calendars]
+    return [*leaves, *calendars]
 
 
 def _has_page(leaves: Iterable[_Leaf]) -> bool:
@@ -536,7 +536,9 @@ def _calendar_lines(calendar: str, words: set[str]) -> Iterator[str]:
         match = _CALENDAR_LINE.match(line)
         if match is None:
             continue
-        name, options, value = match[1].upper(), match[2], match[3]
+        name = match[1].upper()
+        options = match[2]
+        value = match[3]
         if name == "BEGIN":
             within.append(value.strip().upper())
         elif name == "END":

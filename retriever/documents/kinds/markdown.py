@@ -28,7 +28,7 @@ _FENCE = re.compile(r"(`{3,})[^`]*|(~{3,}).*")
 _UNDERLINE = re.compile(r"=+|-+")
 _RULE = re.compile(r"(?:\* *){3,}|(?:- *){3,}|(?:_ *){3,}")
 _ITEM = re.compile(r"(?:[-+*]|([0-9]{1,9})[.)])(?= |$)")
-# What ends a block of HTML by what it begins with; the others end at a blank line.
+# Beginnings and ends of blocks of HTML; other blocks end at a blank line.
 _RAW = "(?:script|pre|style|textarea)"
 _HTML_ENDS = tuple(
     (re.compile(begin, re.I), re.compile(end, re.I))
@@ -137,14 +137,18 @@ class _Blocks:
         """Read a line that begins at `offset`; it may end a heading."""
         rest = line.expandtabs(4).rstrip()
         depth, rest = self._continued(rest)
-        is_inside = depth == len(self._containers)
-        if self._leaf in ("fence", "html") and is_inside:
-            is_end = (self._end.search(rest) is not None) if self._end else not rest
-            if is_end:
-                yield from self.close(depth, offset + len(line))
-            return
         if self._leaf in ("fence", "html"):
+            if depth == len(self._containers):
+                is_end = (self._end.search(rest) is not None) if self._end else not rest
+                if is_end:
+                    yield from self.close(depth, offset + len(line))
+                return
             yield from self.close(depth, offset)
+        yield from self._read_blocks(rest, depth, offset, offset + len(line) + 1)
+
+    def _read_blocks(self, rest: str, depth: int, offset: int, stop: int) -> Iterator[Heading]:
+        """Read what a line from `offset` to `stop` begins within its first `depth` containers."""
+        is_inside = depth == len(self._containers)
         is_paragraph = self._leaf == "paragraph"
         while True:
             body = rest.lstrip(" ")
@@ -156,16 +160,12 @@ class _Blocks:
                 return
             interrupts = is_paragraph and is_inside
             if interrupts and _UNDERLINE.fullmatch(body):
-                level = 1 if body[0] == "=" else 2
-                yield from self._underlined(level, offset, offset + len(line) + 1)
+                yield from self._underlined(1 if body[0] == "=" else 2, offset, stop)
                 if not self._leaf:
                     return
                 break
-            if self._begins_leaf(body, depth, offset, interrupts, is_paragraph):
-                if body[0] == "#":
-                    yield from self._atx(body, offset, offset + len(line) + 1)
-                elif self._leaf == "html" and self._end and self._end.search(body):
-                    self._leaf = ""
+            if self._begins_leaf(body, depth, offset, is_paragraph):
+                yield from self._one_line(body, offset, stop)
                 return
             content = self._container(body, interrupts)
             if content is None or len(self._containers) >= _DEEPEST:
@@ -183,6 +183,13 @@ class _Blocks:
         elif not is_paragraph:
             self._open(depth, "paragraph", offset)
 
+    def _one_line(self, body: str, offset: int, stop: int) -> Iterator[Heading]:
+        """Yield the heading that a first line of a block is; end HTML that ends in this line."""
+        if body[0] == "#":
+            yield from self._atx(body, offset, stop)
+        elif self._leaf == "html" and self._end and self._end.search(body):
+            self._leaf = ""
+
     def close(self, depth: int, stop: int) -> Iterator[Heading]:
         """Close the innermost block, before `stop`, and containers but the first `depth`."""
         leaf = self._leaf
@@ -192,7 +199,7 @@ class _Blocks:
             yield from self._in_html(self._start, stop)
 
     def _continued(self, rest: str) -> tuple[int, str]:
-        """How many containers go on in a line, and what they hold of it."""
+        """The number of containers that go on in a line, and the rest of the line in them."""
         if self._is_empty_item and not rest:
             # An item begins with at most one blank line.
             self._containers.pop()
@@ -215,9 +222,7 @@ class _Blocks:
         self._leaf = leaf
         self._start = start
 
-    def _begins_leaf(
-        self, body: str, depth: int, offset: int, interrupts: bool, is_paragraph: bool
-    ) -> bool:
+    def _begins_leaf(self, body: str, depth: int, offset: int, is_paragraph: bool) -> bool:
         """Begin the block other than a paragraph that a line begins, if it does."""
         first = body[0]
         if first == "#" and _ATX.fullmatch(body):
@@ -308,7 +313,7 @@ class _Blocks:
 
 
 def visible_label(source: str, definitions: Callable[[], frozenset[str]] = frozenset) -> str:
-    """What a reader sees of the Markdown of a heading, on one line.
+    """The text of a heading in Markdown as a reader sees it, on one line.
 
     Args:
         source: of at most some thousand characters.

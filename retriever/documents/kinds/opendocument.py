@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from retriever.documents.kinds import Loss, OutlinedText, Parsed, named, one_line
 from retriever.documents.kinds.docx import Block, row_blocks
-from retriever.documents.kinds.equations import equation_text, local_name
+from retriever.documents.kinds.equations import attribute, equation_text, local_name
 from retriever.documents.kinds.sheets import Cell, Row, Sheet, written_sheets
 from retriever.documents.kinds.zipped import Archive, root_of
 from retriever.errors import SourceError
@@ -115,7 +115,7 @@ class _Document:
             for margin in page
             if local_name(margin) in _MARGINS
         )
-        for line in dict.fromkeys(block.text for one in margins for block in self.blocks(one)):
+        for line in dict.fromkeys(block.text for part in margins for block in self.blocks(part)):
             text.add(line)
         return text
 
@@ -125,8 +125,8 @@ class _Document:
         pages = (page for page in body if local_name(page) == "page")
         for number, page in enumerate(pages, 1):
             text.mark("page", str(number))
-            titles = [shape for shape in page if _value(shape, "class") == "title"]
-            title = one_line(" ".join(block.text for one in titles for block in self.blocks(one)))
+            titles = [shape for shape in page if attribute(shape, "class") == "title"]
+            title = one_line(" ".join(block.text for block in self.blocks(titles)))
             text.mark("heading", title or f"Slide {number}", 1)
             text.add(title)
             for shape in page:
@@ -140,7 +140,8 @@ class _Document:
         tables = [table for table in body if local_name(table) == "table"]
         visible = [table for table in tables if not self._is_hidden(table)]
         text = written_sheets(
-            Sheet(_value(table, "name"), self._rows(table), self._drawn(table)) for table in visible
+            Sheet(attribute(table, "name"), self._rows(table), self._drawn(table))
+            for table in visible
         )
         hidden = len(tables) - len(visible)
         if not hidden:
@@ -148,12 +149,12 @@ class _Document:
         return text, (Loss("data", f"{hidden} of {len(tables)} sheets are hidden"),)
 
     def _is_hidden(self, element: Any) -> bool:
-        style = self._styles.get(_value(element, "style-name"))
+        style = self._styles.get(attribute(element, "style-name"))
         return style is not None and style.is_hidden
 
     def _drawn(self, table: Any) -> str:
         shapes = (shapes for shapes in table if local_name(shapes) == "shapes")
-        return "\n".join(block.text for one in shapes for block in self.blocks(one))
+        return "\n".join(block.text for group in shapes for block in self.blocks(group))
 
     def _rows(self, table: Any) -> Iterator[Row]:
         for row in _table_rows(table):
@@ -163,7 +164,7 @@ class _Document:
                 text, is_word = self._cell(cell)
                 # A long text is not repeated, nor are empty cells to the last column.
                 number = repeated if 0 < len(text) <= _LONGEST_REPEATED else bool(text)
-                look = _value(cell, "style-name")
+                look = attribute(cell, "style-name")
                 cells += (
                     Cell(column + step, text, look, is_word)
                     for step in range(min(number, _MOST_REPEATED))
@@ -172,11 +173,11 @@ class _Document:
             yield cells
 
     def _cell(self, cell: Any) -> tuple[str, bool]:
-        """What a cell shows, and whether that is a word."""
-        kind = _value(cell, "value-type")
-        number = _value(cell, "value")
+        """The text that a cell shows, and whether it is a word."""
+        kind = attribute(cell, "value-type")
+        number = attribute(cell, "value")
         if kind == "date":
-            return _value(cell, "date-value").replace("T", " "), False
+            return attribute(cell, "date-value").replace("T", " "), False
         if kind in ("float", "percentage", "currency"):
             with suppress(ValueError):
                 is_part = kind == "percentage"
@@ -220,8 +221,8 @@ class _Document:
 
     def _level(self, paragraph: Any, name: str) -> int:
         """The level of a heading, which its element, its style or one below that has; else 0."""
-        value = _value(paragraph, "outline-level") or ("1" if name == "h" else "")
-        style = _value(paragraph, "style-name")
+        value = attribute(paragraph, "outline-level") or ("1" if name == "h" else "")
+        style = attribute(paragraph, "style-name")
         for _ in range(_MOST_STYLES):
             if style == "Title" and not value:
                 self.title = self.title or one_line("".join(paragraph.itertext()))
@@ -250,12 +251,12 @@ class _Document:
             elif name == "ruby-text":
                 readings.append("".join(element.itertext()))
             elif name in _SHAPES:
-                equations = [self._equation(one) for one in element.iterfind("{*}object")]
+                equations = [self._equation(object_) for object_ in element.iterfind("{*}object")]
                 pieces += equations
                 if not any(equations):
                     boxes.append(element)
             elif name == "s":
-                spaces = _value(element, "c")
+                spaces = attribute(element, "c")
                 pieces.append(" " * min(int(spaces) if spaces.isdecimal() else 1, _MOST_SPACES))
             elif name in ("tab", "line-break"):
                 pieces.append("\t" if name == "tab" else "\n")
@@ -270,26 +271,20 @@ class _Document:
         """The letters of an equation, which is within an object or a part of its own."""
         for equation in element.iter("{*}math"):
             return equation_text(equation)
-        folder = posixpath.normpath(_value(element, "href"))
+        folder = posixpath.normpath(attribute(element, "href"))
         root = self._part(f"{folder}/content.xml")
         return equation_text(root) if root is not None and local_name(root) == "math" else ""
-
-
-def _value(element: Any, name: str) -> str:
-    """An attribute of any namespace; empty if there is none."""
-    for key, value in element.attrib.items():
-        if key.rpartition("}")[2] == name:
-            return str(value)
-    return ""
 
 
 def _styles(root: Any) -> dict[str, _Style]:
     styles = {}
     for style in () if root is None else root.iter("{*}style"):
         properties = [*style.iterfind("{*}text-properties"), *style.iterfind("{*}table-properties")]
-        is_hidden = any(_value(one, "display") in ("none", "false") for one in properties)
-        styles[_value(style, "name")] = _Style(
-            _value(style, "parent-style-name"), _value(style, "default-outline-level"), is_hidden
+        is_hidden = any(attribute(group, "display") in ("none", "false") for group in properties)
+        styles[attribute(style, "name")] = _Style(
+            attribute(style, "parent-style-name"),
+            attribute(style, "default-outline-level"),
+            is_hidden,
         )
     return styles
 
@@ -308,5 +303,5 @@ def _cells(row: Any) -> Iterator[tuple[Any, int]]:
     """The cells of a row, and how often each is repeated."""
     for cell in row:
         if local_name(cell) in ("table-cell", "covered-table-cell"):
-            number = _value(cell, "number-columns-repeated")
+            number = attribute(cell, "number-columns-repeated")
             yield cell, int(number) if number.isdecimal() else 1

@@ -80,15 +80,15 @@ def read_pdf(content: bytes) -> Parsed:
     bookmarks = _bookmarks(document)
     pages = [_read_page(document, index) for index in range(len(document))]
     texts = join_parted_words([page.text for page in pages])
-    found = OutlinedText()
+    outline = OutlinedText()
     for index, (page, joined) in enumerate(zip(pages, texts, strict=True)):
-        found.mark("page", document.get_page_label(index) or str(index + 1))
+        outline.mark("page", document.get_page_label(index) or str(index + 1))
         text = _tidied(joined)
         marks = _placed(text, bookmarks.get(index, ()))
         for mark in marks if not text else ():
-            found.mark(mark.kind, mark.label, mark.level)
-        found.add(text, marks=marks)
-        found.add("\n".join(page.notes))
+            outline.mark(mark.kind, mark.label, mark.level)
+        outline.add(text, marks=marks)
+        outline.add("\n".join(page.notes))
     properties = document.get_metadata_dict()
     date = _DATE.match(properties.get("CreationDate", ""))
     title = one_line(properties.get("Title")).removeprefix("Microsoft Word - ")
@@ -97,7 +97,7 @@ def read_pdf(content: bytes) -> Parsed:
         date="-".join(date.groups()) if date else "",
         keywords=properties.get("Keywords"),
     )
-    parsed = found.parsed(
+    parsed = outline.parsed(
         "" if _MADE.fullmatch(title) else title, {**metadata, "pages": len(pages)}
     )
     if not parsed.text:
@@ -324,7 +324,7 @@ def _field(document: PdfDocument, annotation: Any) -> tuple[str, str]:
 
 
 def _string(read: Callable[..., int], *arguments: Any) -> str:
-    """What a function of pdfium writes in a buffer of UTF-16."""
+    """Read the text that a function of pdfium writes in a buffer of UTF-16."""
     size = read(*arguments, None, 0)
     buffer = ctypes.create_string_buffer(max(size, 2))
     read(*arguments, ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), size)

@@ -97,7 +97,7 @@ def read_rtf(content: bytes) -> Parsed:
 
 
 class _Target:
-    """Where text goes: a paragraph that grows, cells of a row, and blocks that are ready."""
+    """The destination of text: a growing paragraph, cells of a row, and finished blocks."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -151,7 +151,7 @@ class _Target:
 
 
 class _Group:
-    """What counts within a group, and is as before when the group ends."""
+    """The state within a group; the end of the group restores the one before."""
 
     def __init__(self, target: _Target) -> None:
         self.target = target
@@ -168,6 +168,31 @@ class _Group:
         self.in_cell = False
         # Whether the field in this group shows the number of a page.
         self.is_page_field = False
+
+    def format(self, word: str, number: int | None) -> None:
+        """Set the properties of the text after a word."""
+        if word == "v":
+            self.is_hidden = number != 0
+        elif word == "deleted":
+            self.is_deleted = number != 0
+        elif word == "plain":
+            self.is_hidden = False
+            self.is_deleted = False
+            self.font = None
+        elif word == "pard":
+            self.style = 0
+            self.level = None
+            self.in_cell = False
+        elif word == "intbl":
+            self.in_cell = True
+        elif word == "s":
+            self.style = number or 0
+        elif word == "outlinelevel":
+            self.level = (number or 0) + 1
+        elif word == "f":
+            self.font = number
+        elif word == "uc":
+            self.substitutes = max(number or 0, 0)
 
 
 class _Reader:
@@ -288,19 +313,8 @@ class _Reader:
         """Begin a group whose first word may say what it is."""
         group = self._group
         parent = self._groups[-1]
-        if parent.name == "fonttbl":
-            group.name = "font"
-        elif parent.name == "stylesheet":
-            group.name = "style"
-            group.style = 0
-            group.level = None
-            group.target = _Target()
-            group.is_skipped = False
-        elif parent.name == "info":
-            group.name = word
-            group.target = self.properties.get(word, group.target)
-            group.is_skipped = word not in self.properties
-            group.font = _NO_FONT
+        if parent.name in _TABLES:
+            self._begin_entry(word, parent.name)
         elif word in ("ud", "shptxt") and parent.name in ("upr", "shpinst", ""):
             group.name = word
             group.is_skipped = False
@@ -323,6 +337,23 @@ class _Reader:
             group.target = _Target()
             self.margins.append(group.target)
 
+    def _begin_entry(self, word: str, table: str) -> None:
+        """Begin a font, a style or a property of the document."""
+        group = self._group
+        if table == "fonttbl":
+            group.name = "font"
+        elif table == "stylesheet":
+            group.name = "style"
+            group.style = 0
+            group.level = None
+            group.target = _Target()
+            group.is_skipped = False
+        else:
+            group.name = word
+            group.target = self.properties.get(word, group.target)
+            group.is_skipped = word not in self.properties
+            group.font = _NO_FONT
+
     def _describe_font(self, word: str, number: int) -> None:
         if word == "f":
             self._described_font = number
@@ -334,46 +365,25 @@ class _Reader:
             self._fonts[self._described_font] = _encoding(number)
 
     def _format(self, word: str, number: int | None) -> None:
-        """Do what a word says of the text after it."""
-        group = self._group
+        """Do what a word says of the text before or after it."""
         if word in _CHARACTERS:
             self._add(_CHARACTERS[word])
         elif word in _ENDS:
             self._end_paragraph()
         elif word == "cell":
-            group.target.end_cell(self._level())
+            self._group.target.end_cell(self._level())
         elif word == "row":
-            group.target.end_row()
-        elif word == "v":
-            group.is_hidden = number != 0
-        elif word == "deleted":
-            group.is_deleted = number != 0
-        elif word == "plain":
-            group.is_hidden = False
-            group.is_deleted = False
-            group.font = None
-        elif word == "pard":
-            group.style = 0
-            group.level = None
-            group.in_cell = False
-        elif word == "intbl":
-            group.in_cell = True
-        elif word == "s":
-            group.style = number or 0
+            self._group.target.end_row()
         elif word == "sbasedon":
-            self._bases[group.style] = number or 0
-        elif word == "outlinelevel":
-            group.level = (number or 0) + 1
-        elif word == "f":
-            group.font = number
-        elif word == "uc":
-            group.substitutes = max(number or 0, 0)
+            self._bases[self._group.style] = number or 0
         elif word == "deff":
             self._default_font = number or 0
         elif word == "ansicpg":
             self._encoding = _encoding(number or 0)
         elif word in _PAGES:
             self._encoding = _PAGES[word]
+        else:
+            self._group.format(word, number)
 
     def _level(self) -> int:
         """The level of a heading by the paragraph, its style or one below that; else 0."""
@@ -437,7 +447,7 @@ class _Reader:
         if encoding != _SYMBOLS:
             text = self._bytes.decode(encoding, "replace")
         else:
-            # Those of other fonts without text are drawings.
+            # Characters of other fonts of symbols are drawings.
             text = "".join(map(symbol, self._bytes)) if font in self._symbol_fonts else ""
         self._bytes.clear()
         self._group.target.pieces.append(text)

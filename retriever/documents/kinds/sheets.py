@@ -1,7 +1,7 @@
 """Spreadsheets: each sheet a section, each row a line with the names of its columns.
 
-Rows are read one after the other, since a sheet may say that it has a million of them; what a
-formula shows is what the program that saved it computed.
+Rows are read one after the other, since a sheet may say that it has a million of them. A formula
+gives the value that the program that saved it computed.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class _Workbook:
                 yield Cell(column, text, look, is_word)
 
     def _value(self, cell: Any, look: str) -> tuple[str, bool]:
-        """What a cell shows, and whether that is a word."""
+        """The text that a cell shows, and whether it is a word."""
         kind = cell.get("t", "n")
         if kind == "inlineStr":
             return _string(cell), True
@@ -288,7 +288,7 @@ class _Workbook:
 
 
 def _code(code: str) -> str:
-    """What a format shows a number as: a date, a length of time, percent, or itself."""
+    """The kind of a format: "%", "[]" for a length of time, a date's own code, or empty."""
     # What stands behind the first semicolon is for numbers below zero.
     code = _NO_CODE.sub("", code.lower()).partition(";")[0]
     if "%" in code:

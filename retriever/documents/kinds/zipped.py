@@ -115,7 +115,7 @@ def read_pptx(content: bytes) -> Parsed:
             continue
         found.mark("page", str(number))
         shapes = archive.xml(path).xpath("//*[local-name()='txBody']")
-        titles = [one for one in shapes if one.xpath(_IS_TITLE) and paragraphs(one)]
+        titles = [shape for shape in shapes if shape.xpath(_IS_TITLE) and paragraphs(shape)]
         title = one_line(" ".join(map(paragraphs, titles)))
         # What stands on a slide without a title is not below that of an earlier one.
         found.mark("heading", title or f"Slide {number}", 1)
@@ -143,20 +143,20 @@ def read_epub(content: bytes) -> Parsed:
     place = next(iter(container.xpath("//*[local-name()='rootfile']/@full-path")), "")
     package = book.xml(place)
     files = {
-        one.get("id"): posixpath.normpath(
-            posixpath.join(posixpath.dirname(place), unquote(one.get("href", "").partition("#")[0]))
+        id_.get("id"): posixpath.normpath(
+            posixpath.join(posixpath.dirname(place), unquote(id_.get("href", "").partition("#")[0]))
         )
-        for one in package.xpath("//*[local-name()='manifest']/*")
-        if "html" in one.get("media-type", "") and "nav" not in one.get("properties", "").split()
+        for id_ in package.xpath("//*[local-name()='manifest']/*")
+        if "html" in id_.get("media-type", "") and "nav" not in id_.get("properties", "").split()
     }
     spine = package.xpath("//*[local-name()='spine']/*/@idref")
     # Some books name a file again for each of its sections.
-    chapters = dict.fromkeys(files[one] for one in spine if files.get(one, "") in book)
+    chapters = dict.fromkeys(files[id_] for id_ in spine if files.get(id_, "") in book)
     if not chapters:
         raise SourceError("a damaged EPUB file: it names no chapter")
     if "META-INF/encryption.xml" in book:
         locked = book.xml("META-INF/encryption.xml").xpath("//@URI")
-        if any(unquote(one) in chapters for one in locked):
+        if any(unquote(id_) in chapters for id_ in locked):
             raise SourceError("encrypted (digital rights management); a copy without it is needed")
     found = OutlinedText()
     for chapter in chapters:
@@ -207,7 +207,7 @@ def root_of(content: bytes, fault: str) -> Any:
 
 
 class Relation(NamedTuple):
-    """What a part of an Office document says of another: what it is, and its name."""
+    """A reference from a part of an Office document to another: its kind and its name."""
 
     kind: str
     target: str
@@ -220,10 +220,10 @@ def relations(archive: Archive, part: str) -> dict[str, Relation]:
     if path not in archive:
         return {}
     return {
-        one.get("Id", ""): Relation(
-            one.get("Type", "").rpartition("/")[2],
-            posixpath.normpath(posixpath.join("/", folder, one.get("Target", "")))[1:],
+        element.get("Id", ""): Relation(
+            element.get("Type", "").rpartition("/")[2],
+            posixpath.normpath(posixpath.join("/", folder, element.get("Target", "")))[1:],
         )
-        for one in archive.xml(path)
-        if isinstance(one.tag, str) and one.get("TargetMode") != "External"
+        for element in archive.xml(path)
+        if isinstance(element.tag, str) and element.get("TargetMode") != "External"
     }

@@ -268,9 +268,9 @@ def test_without_locks_a_writer_names_the_folder_and_the_remedy(tmp_path, lockle
     script = "import sys; from indexes import open_store; open_store(sys.argv[1]).create({})"
     command = [sys.executable, "-c", script, str(tmp_path / "index")]
     done = subprocess.run(command, env=lockless(number), capture_output=True, text=True)
-    said = done.stderr.strip().splitlines()[-1]
-    assert f"StorageError: {tmp_path / 'index'}: its file system grants no locks" in said
-    assert "choose a folder on a local disk" in said
+    message = done.stderr.strip().splitlines()[-1]
+    assert f"StorageError: {tmp_path / 'index'}: its file system grants no locks" in message
+    assert "choose a folder on a local disk" in message
     # Nothing is left that would be in the way.
     assert not (tmp_path / "index").exists()
 

@@ -64,13 +64,13 @@ def style(id_: str, name: str, base: str = "", properties: str = "") -> str:
 
 def field(instruction: str, result: str = "") -> str:
     marks = [f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("separate", "end")]
-    shown = marks[0] + run(result) if result else ""
+    begin = marks[0] + run(result) if result else ""
     code = (
         instruction
         if "<" in instruction
         else f"<w:r><w:instrText>{instruction}</w:instrText></w:r>"
     )
-    return f'<w:r><w:fldChar w:fldCharType="begin"/></w:r>{code}{shown}{marks[1]}'
+    return f'<w:r><w:fldChar w:fldCharType="begin"/></w:r>{code}{begin}{marks[1]}'
 
 
 LIST = "".join(f'<w:listEntry w:val="{name}"/>' for name in ("oak", "elm"))
@@ -160,8 +160,8 @@ def test_styles_are_headings_by_name_by_outline_level_and_by_what_they_are_based
     )
     names = ("H1", "H8", "Mine", "Deep", "Plain", "Base", "Sub", "Loop", "Heading3", "Gone")
     body = "".join(map(styled, names)) + styled("Sub", level(4)) + styled("H1", level(9))
-    found = read_docx(docx(body, styles))
-    assert [(mark.label, mark.level) for mark in found.outline] == [
+    parsed = read_docx(docx(body, styles))
+    assert [(mark.label, mark.level) for mark in parsed.outline] == [
         ("H1", 1),
         ("H8", 6),
         ("Mine", 1),
@@ -170,13 +170,13 @@ def test_styles_are_headings_by_name_by_outline_level_and_by_what_they_are_based
         ("Heading3", 3),
         ("Sub", 5),
     ]
-    assert found.text.split("\n\n") == [*names, "Sub", "H1"]
+    assert parsed.text.split("\n\n") == [*names, "Sub", "H1"]
 
 
 def test_a_paragraph_of_the_style_title_is_the_title():
     body = paragraph("On bees", '<w:pStyle w:val="T"/>') + paragraph("A", '<w:pStyle w:val="H"/>')
-    found = read_docx(docx(body, style("T", "Title") + style("H", "heading 1")))
-    assert (found.title, found.text) == ("On bees", "On bees\n\nA")
+    parsed = read_docx(docx(body, style("T", "Title") + style("H", "heading 1")))
+    assert (parsed.title, parsed.text) == ("On bees", "On bees\n\nA")
 
 
 def test_headers_and_footers_are_read_once_and_after_the_text():
@@ -199,9 +199,9 @@ def test_headers_and_footers_are_read_once_and_after_the_text():
         "header3": "",
         "footer1": paragraph("Lund & Co".replace("&", "&amp;")),
     }
-    found = read_docx(docx(body, **parts))
-    assert found.text == "Text\n\nMore\n\nContract 4711\n\nLund & Co"
-    [loss] = found.losses
+    parsed = read_docx(docx(body, **parts))
+    assert parsed.text == "Text\n\nMore\n\nContract 4711\n\nLund & Co"
+    [loss] = parsed.losses
     assert (loss.kind, loss.detail) == ("parts", "1 missing or damaged parts: word/header3.xml")
 
 
@@ -217,9 +217,9 @@ def test_notes_stand_at_the_end_in_the_order_of_their_marks():
         "footnotes": f'<w:footnote w:id="7">{paragraph("fast")}{paragraph("far")}</w:footnote>',
         "endnotes": f'<w:endnote w:id="1">{paragraph("Apis")}</w:endnote>',
     }
-    found = read_docx(docx(body, **notes))
-    assert found.text == "Bees[1]fly[2][2]\n\n[1] Apis\n[2] fast far"
-    assert [loss.detail for loss in found.losses] == ["1 missing or damaged parts: footnote 8"]
+    parsed = read_docx(docx(body, **notes))
+    assert parsed.text == "Bees[1]fly[2][2]\n\n[1] Apis\n[2] fast far"
+    assert [loss.detail for loss in parsed.losses] == ["1 missing or damaged parts: footnote 8"]
 
 
 def test_rows_of_a_table_are_lines_unless_they_are_layout():
@@ -238,9 +238,9 @@ def test_rows_of_a_table_are_lines_unless_they_are_layout():
         + paragraph("out")
         + "</w:tc></w:tr></w:tbl>"
     )
-    found = read_docx(docx(body))
-    assert found.text == "key | unit\n| ms\n\na b | c | d\n\nHead\n\ntext\n\nside"
-    assert [mark.label for mark in found.outline] == ["Head"]
+    parsed = read_docx(docx(body))
+    assert parsed.text == "key | unit\n| ms\n\na b | c | d\n\nHead\n\ntext\n\nside"
+    assert [mark.label for mark in parsed.outline] == ["Head"]
 
 
 def test_a_deleted_end_of_a_paragraph_joins_it_with_the_next():
@@ -257,9 +257,11 @@ def test_an_imported_page_is_text_and_another_import_is_a_loss():
     with ZipFile(BytesIO(content)) as old:
         parts = {name: old.read(name) for name in old.namelist()}
     parts["word/_rels/document2.xml.rels"] = f"<Relationships>{rows}</Relationships>".encode()
-    found = read_docx(archive({**parts, "word/a.html": "<p>From <b>a page</b>", "word/b.doc": "x"}))
-    assert found.text == "From a page\n\nend"
-    assert [loss.detail for loss in found.losses] == ["1 missing or damaged parts: word/b.doc"]
+    parsed = read_docx(
+        archive({**parts, "word/a.html": "<p>From <b>a page</b>", "word/b.doc": "x"})
+    )
+    assert parsed.text == "From a page\n\nend"
+    assert [loss.detail for loss in parsed.losses] == ["1 missing or damaged parts: word/b.doc"]
 
 
 def test_hostile_documents_are_read_in_little_time():

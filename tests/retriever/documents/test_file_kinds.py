@@ -232,9 +232,9 @@ def test_a_slide_or_note_that_is_missing_costs_no_other():
         parts = {name: old.read(name) for name in old.namelist()}
     del parts["ppt/slides/slide2.xml"]
     del parts["ppt/notesSlides/notes1.xml"]
-    found = read_pptx(samples.archive(parts))
-    assert (found.title, found.text) == ("Food", "nectar\npollen")
-    assert [tuple(loss) for loss in found.losses] == [("parts", "1 of 2 slides are missing")]
+    parsed = read_pptx(samples.archive(parts))
+    assert (parsed.title, parsed.text) == ("Food", "nectar\npollen")
+    assert [tuple(loss) for loss in parsed.losses] == [("parts", "1 of 2 slides are missing")]
 
 
 def test_what_gives_no_text_is_passed_over_or_empty(tmp_path):
@@ -285,7 +285,7 @@ def test_a_file_of_a_kind_that_is_not_read_is_named_with_what_converts_it(
         read(tmp_path / name)
     write(tmp_path / "bees.txt", HONEY)
     reader = CorpusReader(tmp_path)
-    assert [one.text for one in reader] == [HONEY]
+    assert [document.text for document in reader] == [HONEY]
     assert reader.files_left_out == {f".{name.partition('.')[2]}": 1}
 
 
@@ -314,10 +314,13 @@ def test_the_messages_of_a_mailbox_are_documents(tmp_path, monkeypatch):
     with pytest.raises(SourceError, match=r"^mail.mbox#2: no e-mail"):
         read("mail.mbox", on_error="fail")
     found = read("mail.mbox", on_error="skip-files")
-    assert {one.id: one.title for one in found} == {"mail.mbox#1": "One", "mail.mbox#3": "Two"}
+    assert {document.id: document.title for document in found} == {
+        "mail.mbox#1": "One",
+        "mail.mbox#3": "Two",
+    }
     # The mailbox writes this line with `>` before it.
-    assert all(one.text == f"{HONEY}\n\nFrom here on." for one in found)
-    assert [one.outline[1:] for one in found] == [
+    assert all(document.text == f"{HONEY}\n\nFrom here on." for document in found)
+    assert [document.outline[1:] for document in found] == [
         (Mark(0, "message", f"{DAY} Ada Löwe: {subject}"),) for subject in ("One", "Two")
     ]
 
@@ -356,8 +359,8 @@ def test_texts_in_other_encodings_are_read_and_said(tmp_path):
         write(tmp_path / name, text.encode(encoding))
     write(tmp_path / "d.html", "<meta charset=cp1251><main>Привет</main>".encode("cp1251"))
     reader = CorpusReader(tmp_path)
-    assert [one.text for one in reader] == [text.strip()] * 3 + ["Привет"]
-    assert {name: one.first for name, one in reader.recoded.items()} == {
+    assert [document.text for document in reader] == [text.strip()] * 3 + ["Привет"]
+    assert {name: document.first for name, document in reader.recoded.items()} == {
         "cp1252": f"{tmp_path}/a.md",
         "utf-16": f"{tmp_path}/b.txt",
     }
@@ -367,8 +370,8 @@ def test_texts_in_other_encodings_are_read_and_said(tmp_path):
         assert next(iter(reader)).text == "naïve Müller"
         assert list(reader.recoded) == [encoding]
     words = write(tmp_path / "t.csv", "text\nПривет\n".encode("cp1251"))
-    assert [one.text for one in read(words)] == ["Привет"]
-    assert [one.text for one in read(words, form=TextForm("cp1251"))] == ["Привет"]
+    assert [document.text for document in read(words)] == ["Привет"]
+    assert [document.text for document in read(words, form=TextForm("cp1251"))] == ["Привет"]
     for path in (words, tmp_path / "a.md"):
         with pytest.raises(SourceError, match=r"not ascii: .* give `--set encoding"):
             read(path, form=TextForm("ascii"))

@@ -187,15 +187,15 @@ def test_a_pattern_that_names_a_suffix_or_a_file_reads_it_as_text(tmp_path):
     reader = CorpusReader(tmp_path, on_error="skip-files", include=["*.bin", "*.log"])
     assert [document.id for document in reader] == ["a.log", "docs/c.log"]
     assert reader.skipped == 1
-    said = f"{tmp_path}/e.bin: a binary file, not text; leave it out with --exclude"
-    assert reader.problems == [said]
+    message = f"{tmp_path}/e.bin: a binary file, not text; leave it out with --exclude"
+    assert reader.problems == [message]
 
 
 def test_what_is_left_out_is_named_with_the_way_to_read_it(tmp_path, capsys):
     write(tmp_path / "a.log", "lit")
     write(tmp_path / "b.zip", "x")
-    said = refuses(tmp_path, "no file of a kind that is read")
-    assert said.endswith(
+    message = refuses(tmp_path, "no file of a kind that is read")
+    assert message.endswith(
         "(left out: 1 .log, 1 .zip); --include '*.log' reads only these, as text; "
         "add --include '*' to read all kinds"
     )

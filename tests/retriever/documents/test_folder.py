@@ -244,8 +244,8 @@ def test_stars_after_a_literal_mean_what_they_mean_to_git(repository, pattern):
 
 
 def test_the_last_ignore_file_of_a_folder_decides_and_each_reason_is_counted(tmp_path):
-    kept = ["Makefile", "a.md", "sub/b.txt", "sub/keep/c.txt"]
-    for name in (*kept, "x.log", "y.tar.gz", "z.ZIP", ".env", ".git/a.txt", "id_rsa", "a~"):
+    expected = ["Makefile", "a.md", "sub/b.txt", "sub/keep/c.txt"]
+    for name in (*expected, "x.log", "y.tar.gz", "z.ZIP", ".env", ".git/a.txt", "id_rsa", "a~"):
         write(tmp_path / name, "text")
     write(tmp_path / "tool", b"\x7fELF\x02\0")
     write(tmp_path / "state", '{"a": 1}')
@@ -258,7 +258,7 @@ def test_the_last_ignore_file_of_a_folder_decides_and_each_reason_is_counted(tmp
     with (tmp_path / "large.txt").open("wb") as file:
         file.truncate((64 << 20) + 1)
     reader = CorpusReader(tmp_path, exclude=["drafts/"])
-    assert [one.id for one in reader] == kept
+    assert [document.id for document in reader] == expected
     assert reader.files_left_out == Counter(
         {
             ".log": 1,

@@ -40,7 +40,7 @@ def page(text: str) -> str:
 
 
 def multipart(kind: str, *parts: str, boundary: str = "-=b") -> str:
-    lines = "".join(f"--{boundary}\r\n{one}\r\n" for one in parts)
+    lines = "".join(f"--{boundary}\r\n{part}\r\n" for part in parts)
     return f'Content-Type: multipart/{kind}; boundary="{boundary}"\r\n\r\n{lines}--{boundary}--\r\n'
 
 
@@ -162,9 +162,9 @@ def test_a_calendar_gives_what_the_other_text_does_not_say():
     whole = f"Summary: Harbor, walkand talk\nLocation: Quay 4\n{TIMES}\n{PEOPLE}"
     assert text_of(calendar) == whole
     assert text_of(multipart("alternative", part(" "), calendar)) == whole
-    said = "Harbor, walkand talk at quay 4, with boots to bring"
-    assert text_of(multipart("alternative", part(said), page(said), calendar)) == (
-        f"{said}\n\n{TIMES}\nOrganizer: Ahl, Ruth ruth@example.org"
+    text = "Harbor, walkand talk at quay 4, with boots to bring"
+    assert text_of(multipart("alternative", part(text), page(text), calendar)) == (
+        f"{text}\n\n{TIMES}\nOrganizer: Ahl, Ruth ruth@example.org"
     )
 
 
@@ -222,9 +222,9 @@ def test_damaged_encodings_are_read_as_far_as_they_go_and_said():
     assert losses_of(base64 + lines) == (text.strip(), [])
     padded = "\r\n".join(b64encode(word.encode()).decode() for word in ("Ree", "f, b", "uoy"))
     assert losses_of(base64 + padded) == ("Reef, buoy", [])
-    said = ["damaged base64 is read in part"]
-    assert losses_of(f"{base64}{lines}\r\n--\r\nlist@example.org\r\n") == (text.strip(), said)
-    assert losses_of(base64 + lines[:75]) == (text[:56].strip(), said)
+    details = ["damaged base64 is read in part"]
+    assert losses_of(f"{base64}{lines}\r\n--\r\nlist@example.org\r\n") == (text.strip(), details)
+    assert losses_of(base64 + lines[:75]) == (text[:56].strip(), details)
     assert losses_of(f"{base64}{ROUTE}\r\n\0{ROUTE}") == (
         f"{ROUTE}\n{ROUTE}",
         ["text that is no base64, as it should be, is read as it stands"],
@@ -310,8 +310,8 @@ def test_lines_of_a_text_that_begin_with_from_part_no_message_of_a_mailbox():
         "Subject: B\n\nTwo.\n\nFrom ruth\nSubject: C\n\n>From afar.\n"
     )
     for start in ("", "\ufeff", "\n\n"):
-        read = [read_mail(one) for one in messages(io.BytesIO(f"{start}{box}".encode()), 1 << 20)]
-        assert [(one.title, one.text) for one in read] == [
+        read = [read_mail(part) for part in messages(io.BytesIO(f"{start}{box}".encode()), 1 << 20)]
+        assert [(part.title, part.text) for part in read] == [
             ("A", "Hi.\n\nFrom here on, north."),
             ("B", "Two."),
             ("C", "From afar."),
@@ -352,5 +352,5 @@ def test_parts_within_parts_are_those_of_the_standard_library(tree):
 
     content = HEAD.encode() + written(tree, "0").encode()
     parsed = email.message_from_bytes(content, policy=policy.default)
-    texts = [one.get_content().strip() for one in parsed.walk() if not one.is_multipart()]
+    texts = [leaf.get_content().strip() for leaf in parsed.walk() if not leaf.is_multipart()]
     assert read_mail(content).text == "\n\n".join(texts)

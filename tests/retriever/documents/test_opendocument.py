@@ -73,9 +73,9 @@ BLOCKS = {
 @pytest.mark.parametrize("body", BLOCKS)
 def test_what_a_reader_sees_of_a_text_is_read(body):
     equation = "<math xmlns='m'><msup><mi>k</mi><mn>2</mn></msup></math>"
-    found = read_opendocument(document(body, **{"Object 1/content.xml": equation}))
-    assert (found.text, found.title) == (BLOCKS[body], "On bees")
-    assert found.metadata == {"author": "Ada", "date": "2024-03-01"}
+    parsed = read_opendocument(document(body, **{"Object 1/content.xml": equation}))
+    assert (parsed.text, parsed.title) == (BLOCKS[body], "On bees")
+    assert parsed.metadata == {"author": "Ada", "date": "2024-03-01"}
 
 
 def test_headings_are_elements_or_styles_and_the_style_title_is_the_title():
@@ -84,18 +84,18 @@ def test_headings_are_elements_or_styles_and_the_style_title_is_the_title():
         "<text:h text:outline-level='9'>Two</text:h><text:p text:style-name='P1'>Three</text:p>"
         "<text:p text:style-name='Standard'>Four</text:p>"
     )
-    found = read_opendocument(document(body))
+    parsed = read_opendocument(document(body))
     levels = [("Bees", 1), ("One", 1), ("Two", 6), ("Three", 2)]
-    assert [(mark.label, mark.level) for mark in found.outline] == levels
-    assert found.title == "Bees"
+    assert [(mark.label, mark.level) for mark in parsed.outline] == levels
+    assert parsed.title == "Bees"
 
 
 def test_headers_and_footers_are_read_once_and_without_page_numbers():
     header = "<style:header><text:p>Contract 4711</text:p></style:header>"
     footer = "<style:footer><text:p><text:page-number>3</text:page-number></text:p></style:footer>"
     page = f"<style:master-page>{header}{footer}</style:master-page>"
-    found = read_opendocument(document("<text:p>Text</text:p>", pages=page * 2))
-    assert found.text == "Text\n\nContract 4711"
+    parsed = read_opendocument(document("<text:p>Text</text:p>", pages=page * 2))
+    assert parsed.text == "Text\n\nContract 4711"
 
 
 def test_slides_are_pages_with_titles_and_notes():
@@ -110,9 +110,9 @@ def test_slides_are_pages_with_titles_and_notes():
         f"<draw:page>{frame('outline', 'nectar')}{frame('title', 'Food')}{notes}</draw:page>"
         f"<draw:page>{frame('outline', 'pollen')}</draw:page>"
     )
-    found = read_opendocument(document(body, "presentation"))
-    assert found.text == "Food\n\nnectar\n\nSay it slowly.\n\npollen"
-    assert [(mark.kind, mark.label) for mark in found.outline] == [
+    parsed = read_opendocument(document(body, "presentation"))
+    assert parsed.text == "Food\n\nnectar\n\nSay it slowly.\n\npollen"
+    assert [(mark.kind, mark.label) for mark in parsed.outline] == [
         ("page", "1"),
         ("heading", "Food"),
         ("page", "2"),
@@ -123,8 +123,8 @@ def test_slides_are_pages_with_titles_and_notes():
 def test_one_file_of_xml_is_read_alike():
     body = "<office:body><office:text><text:p>Bees</text:p></office:text></office:body>"
     flat = f"<office:document {SPACES}>{META}{body}</office:document>"
-    found = read_opendocument(flat.encode())
-    assert (found.title, found.text) == ("On bees", "Bees")
+    parsed = read_opendocument(flat.encode())
+    assert (parsed.title, parsed.text) == ("On bees", "Bees")
 
 
 def test_encrypted_and_damaged_documents_are_refused():

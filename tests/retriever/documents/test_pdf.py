@@ -85,8 +85,8 @@ def test_a_value_on_a_parent_is_read_once():
 
 
 def test_a_value_that_the_page_shows_in_its_place_is_not_repeated():
-    shown = widget("/FT/Tx/T(a)/V(Membership form)", 374)
-    assert read_pdf(form(shown)).text == "Membership form"
+    field = widget("/FT/Tx/T(a)/V(Membership form)", 374)
+    assert read_pdf(form(field)).text == "Membership form"
     elsewhere = widget("/FT/Tx/T(a)/V(form)", 100)
     assert read_pdf(form(elsewhere)).text == "Membership form\n\nform"
 
@@ -165,10 +165,10 @@ def test_hyphens_at_line_ends_part_syllables_or_compounds(kind, monkeypatch):
 
 def test_a_document_that_hyphenates_joins_what_it_has_nowhere_else(monkeypatch):
     monkeypatch.setattr(hyphens, "_read_dictionary", frozenset)
-    known = "".join(
+    characters = "".join(
         f"wort{chr(97 + number)}end wort\ufffe{chr(97 + number)}end " for number in range(12)
     )
-    assert join_parted_words([known, "Zwie\ufffeback"])[1] == "Zwieback"
+    assert join_parted_words([characters, "Zwie\ufffeback"])[1] == "Zwieback"
 
 
 @pytest.mark.parametrize("text", ["a" * 3_000_000, "a\ufffe" * 300_000, "ab-" * 300_000 + "\ufffe"])

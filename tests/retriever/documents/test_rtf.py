@@ -61,9 +61,9 @@ def test_headings_are_told_by_their_styles_and_levels():
         r"\pard\s1 One\par\pard\s2 Two\par\pard\s3 Three\par\pard\outlinelevel8 Nine\par"
         r"\pard\outlinelevel9 Text\par\pard\s1\outlinelevel9 No\par\pard\s9 Text\par"
     )
-    found = read_rtf((HEAD + body).encode())
+    parsed = read_rtf((HEAD + body).encode())
     levels = [("One", 1), ("Two", 1), ("Three", 4), ("Nine", 6)]
-    assert [(mark.label, mark.level) for mark in found.outline] == levels
+    assert [(mark.label, mark.level) for mark in parsed.outline] == levels
 
 
 def test_title_author_and_date_are_those_of_the_document():
@@ -72,9 +72,9 @@ def test_title_author_and_date_are_those_of_the_document():
         r"{\revtim\yr2025\mo1\dy1}{\*\company x}}"
     )
     content = HEAD.replace("1252", "1251") + info + r"\f1 Text\par"
-    found = read_rtf(content.encode())
-    assert (found.title, found.text) == ("Пч", "Text")
-    assert found.metadata == {"author": "Ada", "date": "2024-03-01"}
+    parsed = read_rtf(content.encode())
+    assert (parsed.title, parsed.text) == ("Пч", "Text")
+    assert parsed.metadata == {"author": "Ada", "date": "2024-03-01"}
 
 
 def test_what_is_no_rtf_is_refused():

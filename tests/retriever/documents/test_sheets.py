@@ -74,12 +74,12 @@ def row(*values: object, look: int = 0) -> str:
 
 def test_a_sheet_is_a_section_and_a_row_has_the_names_of_its_columns():
     boats = row("Fleet") + row("Boat", "Year", "Port") + row("Walrus", 1998) + row(None, 7, "Oslo")
-    found = read_xlsx(xlsx(boats, row("Paint", "48.5"), row()))
-    assert found.text == (
+    parsed = read_xlsx(xlsx(boats, row("Paint", "48.5"), row()))
+    assert parsed.text == (
         "Boats\n\nFleet\nBoat | Year | Port\nBoat: Walrus | Year: 1998\nYear: 7 | Port: Oslo\n\n"
         "Costs\n\nPaint | 48.5"
     )
-    assert [(mark.label, mark.level) for mark in found.outline] == [("Boats", 1), ("Costs", 1)]
+    assert [(mark.label, mark.level) for mark in parsed.outline] == [("Boats", 1), ("Costs", 1)]
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,16 @@ def test_strings_truth_values_errors_and_results_of_formulas():
         '<c t="s"><v>0</v></c><c t="s"><v>1</v></c><c t="s"><v>7</v></c><c t="b"><v>1</v></c>'
         '<c t="e"><v>#N/A</v></c><c t="str"><f>A1</f><v>made</v></c><c><f>1+1</f><v>2</v></c><c/>'
     )
-    found = read_xlsx(xlsx(f"<row>{cells}</row>", names=("Tabelle 1",), strings=strings))
-    assert found.text == "rich text | two | TRUE | #N/A | made | 2"
-    assert found.outline == ()
+    parsed = read_xlsx(xlsx(f"<row>{cells}</row>", names=("Tabelle 1",), strings=strings))
+    assert parsed.text == "rich text | two | TRUE | #N/A | made | 2"
+    assert parsed.outline == ()
 
 
 def test_hidden_and_damaged_sheets_are_counted():
     content = xlsx(row("a"), row("b"), row("c") + "<row", states=("", "veryHidden", ""))
-    found = read_xlsx(content)
-    assert found.text == "Boats\n\na\n\nNotes\n\nc"
-    assert [tuple(loss) for loss in found.losses] == [
+    parsed = read_xlsx(content)
+    assert parsed.text == "Boats\n\na\n\nNotes\n\nc"
+    assert [tuple(loss) for loss in parsed.losses] == [
         ("data", "1 of 3 sheets are hidden"),
         ("parts", "1 damaged sheets: Notes"),
     ]
@@ -211,7 +211,8 @@ def test_sheets_of_opendocument_are_read_alike():
     lines = "".join(
         "<table:table-row>"
         + "".join(
-            one if one.startswith("<") else cell(one, 'office:value-type="string"') for one in cells
+            content_ if content_.startswith("<") else cell(content_, 'office:value-type="string"')
+            for content_ in cells
         )
         + "</table:table-row>"
         for cells in rows
@@ -224,9 +225,9 @@ def test_sheets_of_opendocument_are_read_alike():
         "</table:table>"
         f'<table:table table:name="Old" table:style-name="h">{lines}</table:table>'
     )
-    found = read_opendocument(open_sheet(content, hidden))
-    assert (found.title, found.text) == (
+    parsed = read_opendocument(open_sheet(content, hidden))
+    assert (parsed.title, parsed.text) == (
         "Costs",
         "Day | Share | Sum\nDay: 2024-03-01 10:30:00 | Share: 5% | Sum: 1200\nDay: yes",
     )
-    assert [loss.detail for loss in found.losses] == ["1 of 2 sheets are hidden"]
+    assert [loss.detail for loss in parsed.losses] == ["1 of 2 sheets are hidden"]

@@ -15,12 +15,12 @@ def fault(text):
 
 @pytest.mark.parametrize("card", [family.card for family in FAMILIES])
 def test_each_family_is_known_by_its_own_card_and_silent_with_its_prompts(card):
-    (family,) = [one for one in FAMILIES if one.card == card]
-    said = fault(card)
-    assert family.card in said
-    assert ("passage-prompt" in said) == bool(family.passage)
-    given = said.partition("--model ")[2].partition(" (prompts of")[0]
-    assert fault(given.strip("'").replace("::max-length=128", "")) is None
+    (family,) = [candidate for candidate in FAMILIES if candidate.card == card]
+    message = fault(card)
+    assert family.card in message
+    assert ("passage-prompt" in message) == bool(family.passage)
+    prompted = message.partition("--model ")[2].partition(" (prompts of")[0]
+    assert fault(prompted.strip("'").replace("::max-length=128", "")) is None
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,6 @@ def test_others_are_not(name):
 
 
 def test_a_prompt_that_is_given_is_not_asked_for():
-    said = fault("intfloat/e5-base-v2::query-prompt=query: ")
-    assert "need passage-prompt, " in said
+    message = fault("intfloat/e5-base-v2::query-prompt=query: ")
+    assert "need passage-prompt, " in message
     assert fault("BAAI/bge-base-en::query-prompt=x") is None

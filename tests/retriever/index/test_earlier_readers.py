@@ -20,8 +20,8 @@ from tests.retriever.documents.source_samples import write
 
 @pytest.fixture
 def index(tmp_path, fake_encoder):
-    with Index.create(tmp_path / "my.index") as made:
-        yield made
+    with Index.create(tmp_path / "my.index") as created:
+        yield created
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ def read_more(monkeypatch):
     read_markdown = plain.read_markdown
 
     def reader(text):
-        found = read_markdown(text)
-        return found._replace(
-            text=f"{found.text} ripe", losses=(Loss("data", "1 picture left out"),)
+        parsed = read_markdown(text)
+        return parsed._replace(
+            text=f"{parsed.text} ripe", losses=(Loss("data", "1 picture left out"),)
         )
 
     monkeypatch.setattr(plain, "read_markdown", reader)

@@ -182,8 +182,14 @@ def scores(index):
 
 def test_an_index_of_an_earlier_release_ranks_as_before(tmp_path, notes, model):
     bare = [
-        Document(one.id, one.text, one.title, one.metadata, without_labels(one.outline))
-        for one in CorpusReader(notes)
+        Document(
+            document_.id,
+            document_.text,
+            document_.title,
+            document_.metadata,
+            without_labels(document_.outline),
+        )
+        for document_ in CorpusReader(notes)
     ]
     earlier = PassageSettings(labels=False)
     with Index.create(tmp_path / "expected", model, passages=earlier) as index:
@@ -253,7 +259,7 @@ def test_a_page_of_labels_is_cut_and_wrong_ones_are_refused(tmp_path, notes, mod
         f"<html><head><meta name='keywords' content='{'buy, ' * 100_000}'></head>"
         "<body><main><p>Nothing else is here to read.</p></main></body></html>"
     )
-    (document,) = [one for one in CorpusReader(notes) if one.id == "spam.html"]
+    (document,) = [document_ for document_ in CorpusReader(notes) if document_.id == "spam.html"]
     assert max(len(mark.label) for mark in document.outline) <= 1000
     with Index.create(tmp_path / "index", model) as index:
         index.add([{"id": "a", "text": "abc", "outline": [[1, "label", "x"]]}])

@@ -70,7 +70,8 @@ def test_vectors_of_the_same_text_are_taken_over(tmp_path, index, fake_encoder):
     for name in ("a.md", "b.md"):
         write(tmp_path / "notes" / name, " ".join([f"# Words\n\n{name}", *words]))
     remember(index, tmp_path / "notes")
-    passages, first = len(index.spans("a.md")), fake_encoder.encoded
+    passages = len(index.spans("a.md"))
+    first = fake_encoder.encoded
     assert passages > 5
     # Renamed, moved below, over a file that is there, and by another run.
     write(tmp_path / "notes/b.md", "end".join(["# Words\n\nb.md ", " ".join(words), "."]))

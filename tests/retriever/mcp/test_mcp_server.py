@@ -300,24 +300,24 @@ def test_filters_apply_and_unknown_fields_are_noted(index):
 
 def test_a_query_is_text_and_unknown_words_are_noted(index):
     for query in ('"apples and pears" in the -garten', "apples -m pears"):
-        found = answer(index, "search", query=query)
-        assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in index.search(query, k=5)]
-        assert "notes" not in found
-    found = answer(index, "search", query="aples")
-    assert found["notes"] == ["no document has a word of the query; did you mean: apples"]
+        result = answer(index, "search", query=query)
+        assert [hit["id"] for hit in result["hits"]] == [hit.id for hit in index.search(query, k=5)]
+        assert "notes" not in result
+    result = answer(index, "search", query="aples")
+    assert result["notes"] == ["no document has a word of the query; did you mean: apples"]
 
 
 def test_synonyms_are_found_and_an_asterisk_is_text(index):
     assert answer(index, "search", query="app*", mode="bm25")["hits"] == []
     index.synonyms = Synonyms([["codling", "apples"]])
-    found = answer(index, "search", query="codling", mode="bm25")
-    assert [hit["id"] for hit in found["hits"]] == ["long", "note"]
+    result = answer(index, "search", query="codling", mode="bm25")
+    assert [hit["id"] for hit in result["hits"]] == ["long", "note"]
 
 
 def test_a_query_of_stop_words_alone_is_noted(index):
-    found = answer(index, "search", query="and", mode="bm25")
-    assert found["hits"]
-    assert found["notes"][0].startswith("the query has only stop words")
+    result = answer(index, "search", query="and", mode="bm25")
+    assert result["hits"]
+    assert result["notes"][0].startswith("the query has only stop words")
 
 
 def test_the_schema_names_the_fields_of_the_corpus(index):
@@ -450,10 +450,10 @@ def test_an_agent_excludes_words_and_phrases_by_an_argument(index, mode):
     ids = {hit["id"] for hit in everything["hits"]}
     assert "note" in ids
     excluded = ["Apples and  pears", "xylophone"]
-    found = answer(index, "search", query="apples and pears", mode=mode, exclude=excluded)
-    assert {hit["id"] for hit in found["hits"]} == ids - {"note"}
-    if found["hits"]:
-        (note,) = found["notes"]
+    result = answer(index, "search", query="apples and pears", mode=mode, exclude=excluded)
+    assert {hit["id"] for hit in result["hits"]} == ids - {"note"}
+    if result["hits"]:
+        (note,) = result["notes"]
         assert note == (
             'documents with these texts of exclude are left out: "Apples and  pears", "xylophone"'
         )

@@ -189,7 +189,7 @@ def test_an_asterisk_that_a_document_has_as_written_is_text(make):
         assert ids(index, "charac*") == ["character"]
         # Emphasis that ends there is no asterisk of the text.
         assert index.expansions("regular*", raw=False) == []
-        assert [one.word for one in index.expansions("regul*", raw=False)] == ["regul*"]
+        assert [value.word for value in index.expansions("regul*", raw=False)] == ["regul*"]
 
 
 def test_queries_as_they_are_know_no_beginnings(make):
@@ -232,7 +232,7 @@ def test_facets_weights_and_highlights_know_expansions(make, tmp_path):
         for text, id_, word in (("Schroeder", "a", "Schröder"), ("confi*", "b", "configuration")):
             facets = index.facets(["kind"], text, raw=False)
             assert facets.matches == 1
-            assert {one.value: one.matches for one in facets.fields["kind"].values}[id_] == 1
+            assert {value.value: value.matches for value in facets.fields["kind"].values}[id_] == 1
             weights = index.term_weights(text, raw=False)
             ((start, stop),) = highlights(texts[id_], index.analyzer, weights, index.languages)
             assert texts[id_][start:stop] == word

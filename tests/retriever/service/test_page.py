@@ -512,12 +512,12 @@ def test_an_empty_index_and_no_hits_say_what_to_do(page):
 
 
 def test_what_a_query_leaves_out_is_said_and_a_button_searches_for_it_as_it_is(page):
-    for query, said in (
+    for query, notice in (
         ("wind -mill", "Documents with “mill” are left out."),
         ('"coal wind"', 'No document has "coal wind" as written'),
     ):
         page.open(f"/?q={quote(query)}&mode=bm25")
-        page.wait(lambda said=said: said in page.one("#notice").text)
+        page.wait(lambda notice=notice: notice in page.one("#notice").text)
         assert not any("mill" in hit.text for hit in page.all("#hits li"))
         page.one("#notice button").click()
         page.wait(lambda: len(page.hits()) == 10 and not page.one("#notice").is_displayed())

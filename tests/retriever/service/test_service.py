@@ -110,14 +110,14 @@ def test_a_result_without_hits_says_why(client, mode):
 
 @pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
 def test_a_result_says_what_the_query_leaves_out(client, mode):
-    asked = {"query": ["wind -apples", "wind -m apples", "-ab wind"], "mode": mode}
-    left_out, *texts = search(client, **asked).json()["results"]
+    request = {"query": ["wind -apples", "wind -m apples", "-ab wind"], "mode": mode}
+    left_out, *texts = search(client, **request).json()["results"]
     assert left_out["excluded"] == ["apples"]
     assert left_out["note"] == (
         'documents with "apples" are left out, since the query has -apples; "raw": true searches '
         "for the query as it is"
     )
-    raw = search(client, **asked, raw=True).json()["results"]
+    raw = search(client, **request, raw=True).json()["results"]
     assert raw[1:] == texts
     assert not any("excluded" in result or "note" in result for result in [*texts, *raw])
     message = error_of(search(client, query=["wind", "-apples -wind"]), 400)
@@ -142,15 +142,15 @@ def test_a_word_that_no_document_has_is_corrected(client):
 
 def test_beginnings_and_synonyms_are_found_counted_and_marked(client, index):
     index.synonyms = Synonyms([["zephyr", "wind"]])
-    asked = {"mode": "bm25", "facets": ["lang"], "highlight": True}
+    request = {"mode": "bm25", "facets": ["lang"], "highlight": True}
     for query, word in (("app*", "apples"), ("zephyr", "wind")):
-        (result,) = search(client, query=query, **asked).json()["results"]
+        (result,) = search(client, query=query, **request).json()["results"]
         assert result["hits"]
         assert result["facets"]["matches"] >= len(result["hits"])
         for hit in result["hits"]:
             marked = {hit["passage"][start:stop].lower() for start, stop in hit["marks"]}
             assert marked == {word}
-    (result,) = search(client, query="app*", raw=True, **asked).json()["results"]
+    (result,) = search(client, query="app*", raw=True, **request).json()["results"]
     assert (result["hits"], result["facets"]["matches"]) == ([], 0)
     # A path is for whoever starts the server.
     assert search(client, query="zephyr", synonyms="/etc/passwd").status_code == 422
