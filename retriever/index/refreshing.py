@@ -129,6 +129,9 @@ def refreshed(
         def read(changes: Sequence[Changes]) -> bool:
             """Read files again; returns whether some of them are to be read once more."""
             memory.begin(changes)
+            # Files that are as they were bring nothing back that was deleted.
+            are_outdated = any(change.outdated for change in changes)
+            deleted_ids = memory.deleted_ids(writer.heads) if are_outdated else frozenset()
             for change in changes:
                 if not change.read:
                     continue
@@ -140,7 +143,8 @@ def refreshed(
                     writer, on_long, progress=progress, stage=stage, report=report
                 )
                 _note_moved(indexer, memory, changes)
-                indexer.add(memory.noted(reader, [source]))
+                documents = memory.noted(reader, [source])
+                indexer.add(entry for entry in documents if entry.id not in deleted_ids)
                 indexer.settle()
             for ids in memory.stale_ids():
                 report.deleted += writer.delete(ids)
@@ -181,7 +185,7 @@ def _without_outdated(changes: Sequence[Changes]) -> list[Changes]:
             batch = paths[start : start + _OUTDATED_BATCH]
             seen = {path: change.seen.pop(path) for path in batch}
             batches.append(
-                Changes(change.source, read=set(batch), seen=seen, left_out=change.left_out)
+                Changes(change.source, set(batch), set(batch), seen, left_out=change.left_out)
             )
     return batches
 
