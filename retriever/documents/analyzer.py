@@ -234,11 +234,13 @@ class Analyzer:
         """The terms of `text` in the order of its words, repeated as often as they occur."""
         return self.analyzed(text)[0]
 
-    def analyzed(self, text: str, label: str = "") -> tuple[list[str], tuple[str, ...]]:
+    def analyzed(
+        self, text: str, label: str = "", context: str = ""
+    ) -> tuple[list[str], tuple[str, ...]]:
         """The terms of a text, and its languages; none if the settings name the language.
 
         The distinct terms of a label, read in the languages of the text, follow with `LABEL`
-        before them.
+        before them, but those of `context`, which is the title and the headings in the text.
         """
         _, units, words = self._read(text)
         terms = list(chain.from_iterable(map(words.__getitem__, units)))
@@ -248,7 +250,10 @@ class Analyzer:
             splits = not _APOSTROPHE_SEPARATES.isdisjoint(words.languages)
             pattern = self._pattern(label.isascii(), splits)
             label_terms = chain.from_iterable(map(words.__getitem__, pattern.findall(label)))
-            terms += map(LABEL.__add__, dict.fromkeys(label_terms))
+            context_units = pattern.findall(context)
+            counted = frozenset(chain.from_iterable(map(words.__getitem__, context_units)))
+            distinct = dict.fromkeys(term for term in label_terms if term not in counted)
+            terms += map(LABEL.__add__, distinct)
         return terms, words.languages if self.settings.language == AUTO else ()
 
     def languages(self, text: str) -> tuple[str, ...]:

@@ -456,10 +456,12 @@ class Indexer:
         context, tables = self._passages.context, self._passages.tables
         return [passage_text(document, span, context, tables=tables, names=names) for span in spans]
 
-    def _analyze(self, entry: _Entry, spans: Iterable[tuple[int, int]]) -> None:
+    def _analyze(self, entry: _Entry, spans: Sequence[tuple[int, int]]) -> None:
         label = label_text(entry.document, self._passages.context)
-        for text in self._texts(entry.document, spans, names=False):
-            terms, languages = self._analyzer.analyzed(text, label)
+        texts = self._texts(entry.document, spans, names=False)
+        for text, (start, stop) in zip(texts, spans, strict=True):
+            context = text[: len(text) - (stop - start)]
+            terms, languages = self._analyzer.analyzed(text, label, context)
             entry.terms.append(terms)
             entry.languages.append(" ".join(languages))
 

@@ -341,3 +341,18 @@ def test_expansions_of_a_query_find_names(tmp_path, model):
         both = ["text.txt", "configuration_Jürgens.txt"]
         assert ids(index, "config*", raw=False) == both
         assert ids(index, "Juergens") == both
+
+
+def test_a_word_of_the_title_counts_there_alone(tmp_path, model):
+    for folder, names in (("named", ("Kayaks.md", "Boats.md")), ("numbered", ("1.md", "2.md"))):
+        for name, title in zip(names, ("Kayaks", "Boats"), strict=True):
+            path = tmp_path / folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"# {title}\n\nPaint them each spring.\n")
+    scores = []
+    for folder in ("named", "numbered"):
+        with Index.create(tmp_path / f"{folder}.index", model) as index:
+            index.add(CorpusReader(tmp_path / folder))
+            scores.append([hit.score for hit in index.search("kayaks", mode="bm25")])
+    assert scores[0] == scores[1]
+    assert len(scores[0]) == 1
