@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 _NAMED = 10
 # Of 512 documents that may have moved.
 _BATCHES = 200
-# Files of an earlier reader that are read again at once.
+# Files of an earlier reader that are read again at once, and those within a time limit, which is
+# looked at between batches.
 _OUTDATED_BATCH = 128
+_TIMED_BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,11 @@ def refreshed(
 
         is_open = True
         outdated: list[Changes] = []
+        batch_size = _OUTDATED_BATCH if deadline is None else _TIMED_BATCH
         while is_open:
             # Another process may have refreshed it meanwhile.
             changes = _changes(memory, prune=prune)
-            outdated = _without_outdated(changes)
+            outdated = _without_outdated(changes, batch_size)
             is_open = read(changes)
             memory.forget([change.source.number for change in changes if change.missing])
         number = sum(len(change.read) for change in outdated)
@@ -174,15 +177,15 @@ def refreshed(
         return replace(result, outdated=read_again, postponed=number - read_again)
 
 
-def _without_outdated(changes: Sequence[Changes]) -> list[Changes]:
+def _without_outdated(changes: Sequence[Changes], batch_size: int) -> list[Changes]:
     """Take files of earlier readers out of changes; returns them in batches of one source each."""
     batches = []
     for change in changes:
         paths = sorted(change.outdated)
         change.read -= change.outdated
         change.outdated = set()
-        for start in range(0, len(paths), _OUTDATED_BATCH):
-            batch = paths[start : start + _OUTDATED_BATCH]
+        for start in range(0, len(paths), batch_size):
+            batch = paths[start : start + batch_size]
             seen = {path: change.seen.pop(path) for path in batch}
             batches.append(
                 Changes(change.source, set(batch), set(batch), seen, left_out=change.left_out)

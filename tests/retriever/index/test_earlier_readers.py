@@ -97,7 +97,7 @@ def test_a_changed_file_is_read_whatever_the_time(index, notes, monkeypatch):
 def test_batches_that_the_time_allows_are_kept(index, notes, monkeypatch):
     remember(index, notes)
     read_more(monkeypatch)
-    monkeypatch.setattr("retriever.index.refreshing._OUTDATED_BATCH", 1)
+    monkeypatch.setattr("retriever.index.refreshing._TIMED_BATCH", 1)
     # The start, and before each batch.
     times = iter([0.0, 4.9, 5.0])
     clock = SimpleNamespace(monotonic=lambda: next(times))
