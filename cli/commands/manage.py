@@ -258,11 +258,13 @@ def doctor_command(folder: Location, as_json: bool) -> None:
         found = [("damage", problem, mend) for problem in index.verify()]
         facts = _facts(index)
         if not found:
-            found += [*_of_queries(index, facts), *_of_sources(index)]
+            found += _of_queries(index, facts)
+            if reason := earlier_terms(index.analyzer.settings):
+                # Files that are read afterwards bring what only the new index has.
+                found.append(("terms", reason, "retriever reindex -i {}"))
+            found += _of_sources(index)
             if number := facts["uncounted_passages"]:
                 found.append(("languages", _uncounted(number), "retriever compact -i {}"))
-            if reason := earlier_terms(index.analyzer.settings):
-                found.append(("terms", reason, "retriever reindex -i {}"))
     found += [("remains", f"{path}: {what}", "") for path, what in facts.get("remains", {}).items()]
     place = shlex.quote(str(folder))
     findings = [
@@ -434,6 +436,7 @@ def reindex_command(
     from retriever.index import Index
     from retriever.index.add import IndexingReport
     from retriever.index.recreation import reindexed
+    from retriever.index.sources import memory_path
 
     if asked.on_long == "error":
         raise click.UsageError("--on-long error: texts are in the index; use split or truncate")
@@ -441,6 +444,7 @@ def reindex_command(
     chosen = encoder.keywords()
     with Index.open(folder) as index:
         documents = DocumentsRead(index.info()["documents"])
+        lacks_labels = not index.passages.labels and memory_path(index.store).exists()
     report = IndexingReport()
     with EncodingProgress(documents, quiet=quiet) as progress:
         try:
@@ -462,6 +466,8 @@ def reindex_command(
     seconds = round(time.monotonic() - started, 3)
     if report.truncated:
         say(f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window")
+    if lacks_labels and done is not None and not quiet:
+        say(f"note: `retriever refresh -i {folder}` brings the names and keywords of the files")
     facts = {
         "changed": done is not None,
         "documents": documents.bytes_read,

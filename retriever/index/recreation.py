@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Unpack
@@ -17,10 +17,12 @@ from retriever.documents.passages import PassageSettings
 from retriever.encoders.encoder import Encoder, ModelChoice, adopt
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec, TextEncoder
+from retriever.errors import DamagedIndexError
 from retriever.index import Index
 from retriever.index.add import IndexingReport, Progress
 from retriever.index.opened import IndexKeywords, IndexSettings
 from retriever.index.ready import counted
+from retriever.index.sources import SourceMemory, memory_path
 
 
 @contextmanager
@@ -103,6 +105,7 @@ def reindexed(
     loaded = adopt(encoder)
     with Index.open(store) as old:
         spec = old.encoder_spec
+        has_labels = old.passages.labels
         own = IndexSettings(old.analyzer.settings, old.passages, old.structures)
     target = _renewed(asked, own)
     if loaded is None:
@@ -120,7 +123,7 @@ def reindexed(
             device=device,
             download=download,
             analyzer=target.analyzer,
-            passages=target.passages and replace(target.passages, labels=True),
+            passages=target.passages and replace(target.passages, labels=True, tables=True),
             structures=target.structures,
         ) as new,
         closing(store.reader()) as reader,
@@ -128,8 +131,14 @@ def reindexed(
     ):
         documents = counted(map(document_of, view.documents()), read)
         report = new.add(documents, progress=progress, report=report, prune=True)
-        if store.folder is not None and (remembered := store.folder / SOURCES_FILE).exists():
-            shutil.copyfile(remembered, new.folder / SOURCES_FILE)
+        if (remembered := memory_path(store)).exists():
+            if store.folder is not None:
+                shutil.copyfile(remembered, new.folder / SOURCES_FILE)
+            if not has_labels:
+                # No stored document has them.
+                place = store if store.folder is None else new.store
+                with suppress(DamagedIndexError), SourceMemory(place) as memory:
+                    memory.mark_outdated()
         return report
 
 

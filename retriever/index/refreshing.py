@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 _NAMED = 10
 # Of 512 documents that may have moved.
 _BATCHES = 200
-# Files of an earlier reader that are read again at once.
+# Files of an earlier reader that are read again at once, and those within a time limit, which is
+# looked at between batches.
 _OUTDATED_BATCH = 128
+_TIMED_BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,9 @@ def refreshed(
         def read(changes: Sequence[Changes]) -> bool:
             """Read files again; returns whether some of them are to be read once more."""
             memory.begin(changes)
+            # Files that are as they were bring nothing back that was deleted.
+            are_outdated = any(change.outdated for change in changes)
+            deleted_ids = memory.deleted_ids(writer.heads) if are_outdated else frozenset()
             for change in changes:
                 if not change.read:
                     continue
@@ -140,7 +145,8 @@ def refreshed(
                     writer, on_long, progress=progress, stage=stage, report=report
                 )
                 _note_moved(indexer, memory, changes)
-                indexer.add(memory.noted(reader, [source]))
+                documents = memory.noted(reader, [source])
+                indexer.add(entry for entry in documents if entry.id not in deleted_ids)
                 indexer.settle()
             for ids in memory.stale_ids():
                 report.deleted += writer.delete(ids)
@@ -148,10 +154,11 @@ def refreshed(
 
         is_open = True
         outdated: list[Changes] = []
+        batch_size = _OUTDATED_BATCH if deadline is None else _TIMED_BATCH
         while is_open:
             # Another process may have refreshed it meanwhile.
             changes = _changes(memory, prune=prune)
-            outdated = _without_outdated(changes)
+            outdated = _without_outdated(changes, batch_size)
             is_open = read(changes)
             memory.forget([change.source.number for change in changes if change.missing])
         read_again = _read_outdated(outdated, read, stage, deadline)
@@ -182,18 +189,18 @@ def _read_outdated(
     return count
 
 
-def _without_outdated(changes: Sequence[Changes]) -> list[Changes]:
+def _without_outdated(changes: Sequence[Changes], batch_size: int) -> list[Changes]:
     """Take files of earlier readers out of changes; returns them in batches of one source each."""
     batches = []
     for change in changes:
         paths = sorted(change.outdated)
         change.read -= change.outdated
         change.outdated = set()
-        for start in range(0, len(paths), _OUTDATED_BATCH):
-            batch = paths[start : start + _OUTDATED_BATCH]
+        for start in range(0, len(paths), batch_size):
+            batch = paths[start : start + batch_size]
             seen = {path: change.seen.pop(path) for path in batch}
             batches.append(
-                Changes(change.source, read=set(batch), seen=seen, left_out=change.left_out)
+                Changes(change.source, set(batch), set(batch), seen, left_out=change.left_out)
             )
     return batches
 

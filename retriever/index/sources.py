@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from indexes import Store
 
 # Paths are bytes, since not all of them are UTF-8. A file without a hash was not read to its end.
+# If it has a stamp, it is as it was, and an earlier release had read it.
 # An id is stale while its file is read again, until it is seen there.
 _SCHEMA = (
     "CREATE TABLE sources (source INTEGER PRIMARY KEY, path BLOB UNIQUE, options TEXT)",
@@ -82,12 +83,12 @@ class Changes:
     """How a source differs from what is remembered of it."""
 
     source: Source
-    missing: str | None = None  # why the source as a whole is not there
     read: set[str] = field(default_factory=set)  # files that are to be read
     # Of these, files that are as they were, but read by a reader of an earlier release.
     outdated: set[str] = field(default_factory=set)
     # New stamps and hashes of these, and of files whose content is as it was.
     seen: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    missing: str | None = None  # why the source as a whole is not there
     gone: list[str] = field(default_factory=list)  # all files, if the source is missing
     # What cannot be read at the moment and keeps its documents, with the reason.
     unreadable: list[str] = field(default_factory=list)
@@ -228,9 +229,11 @@ class SourceMemory:
         now = time.time_ns()
         for path, (place, status) in there.items():
             row = path if path in known else os.fsdecode(_hidden(path))
-            is_outdated = row == path and _is_outdated(versions.get(path))
             old = known.pop(path, None) or erased.get(row, ("", None))
             new = _stamp(place, path, status, now)
+            # An interruption left it so while an outdated file was read.
+            is_begun = new != "" and old == (new, None)
+            is_outdated = row == path and (is_begun or _is_outdated(versions.get(path)))
             is_due = every or not (is_complete or path in gave or row in erased)
             if new and old[0] == new and old[1] is not None and not is_due:
                 if is_outdated:
@@ -243,7 +246,7 @@ class SourceMemory:
             except OSError as error:
                 found.unreadable.append(f"{place}: cannot be read: {error.strerror}")
                 continue
-            is_changed = digest != old[1] or is_due or _has_log(place, path)
+            is_changed = (digest != old[1] and not is_begun) or is_due or _has_log(place, path)
             if is_changed or is_outdated:
                 found.read.add(path)
                 row = path
@@ -324,6 +327,13 @@ class SourceMemory:
                 )
                 rows = [(one.source.number, os.fsencode(path)) for path in (*one.read, *one.gone)]
                 database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, '', NULL)", rows)
+                database.executemany(
+                    "UPDATE files SET stamp = ? WHERE source = ? AND path = ?",
+                    [
+                        (one.seen[path][0], one.source.number, os.fsencode(path))
+                        for path in one.outdated
+                    ],
+                )
                 readings = [
                     (one.source.number, os.fsencode(path), *_reader_of(path)) for path in one.read
                 ]
@@ -421,6 +431,16 @@ class SourceMemory:
             while batch := rows.fetchmany(_BATCH):
                 yield [id_ for (id_,) in batch]
 
+    def deleted_ids(self, stored: Callable[[list[str]], Container[str]]) -> frozenset[str]:
+        """The ids of files that are being read again which the index does not hold any more."""
+        with self._transaction() as database:
+            return frozenset(_deleted_ids(database, stored, "WHERE stale"))
+
+    def mark_outdated(self) -> None:
+        """Have the next refresh read all files again, as those that an earlier release read."""
+        with self._transaction() as database:
+            database.execute("UPDATE readings SET version = 0")
+
     def finish(self, changes: Sequence[Changes], *, removed: bool) -> bool:
         """Note what was read or is gone (`removed`); returns whether files are to be read again."""
         unsettled = "SELECT source, path FROM origins WHERE stale"
@@ -458,28 +478,24 @@ class SourceMemory:
                     [(number, reason, files) for reason, files in one.left_out.items()],
                 )
             found = database.execute(
-                f"UPDATE files SET hash = NULL WHERE (source, path) IN ({unsettled})"  # noqa: S608
+                f"UPDATE files SET stamp = '', hash = NULL WHERE (source, path) IN ({unsettled})"  # noqa: S608
             )
             if removed:
                 database.execute("DELETE FROM origins WHERE stale")
             return found.rowcount > 0
 
-    def erase(self, held: Callable[[list[str]], Container[str]]) -> None:
+    def erase(self, stored: Callable[[list[str]], Container[str]]) -> None:
         """Leave no byte of ids that the index does not hold, nor of the files that were theirs.
 
         A source that is a file, and of which nothing is left, is forgotten.
         """
         sources = {source.number: source for source in self.sources()}
         with self._transaction() as database:
-            rows = database.execute("SELECT DISTINCT id FROM origins")
-            gone: list[str] = []
-            while batch := [id_ for (id_,) in rows.fetchmany(_BATCH)]:
-                stored = held(batch)
-                gone += [id_ for id_ in batch if id_ not in stored]
+            deleted_ids = list(_deleted_ids(database, stored))
             paths = database.execute(
                 "DELETE FROM origins WHERE id IN (SELECT value FROM json_each(?)) "
                 "RETURNING source, path",
-                (json.dumps(gone),),
+                (json.dumps(deleted_ids),),
             ).fetchall()
             for number, path in set(paths):
                 _erase_path(database, sources[number], path)
@@ -492,6 +508,18 @@ class SourceMemory:
         with self._transaction() as database:
             for number in numbers:
                 _forget(database, number)
+
+
+def _deleted_ids(
+    database: sqlite3.Connection,
+    stored: Callable[[list[str]], Container[str]],
+    condition: str = "",
+) -> Iterator[str]:
+    """Yield the ids that files gave and that the index does not hold."""
+    rows = database.execute(f"SELECT DISTINCT id FROM origins {condition}")  # noqa: S608
+    while batch := [id_ for (id_,) in rows.fetchmany(_BATCH)]:
+        stored_ids = stored(batch)
+        yield from (id_ for id_ in batch if id_ not in stored_ids)
 
 
 def _erase_path(database: sqlite3.Connection, source: Source, path: bytes) -> None:

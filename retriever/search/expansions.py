@@ -59,6 +59,7 @@ _EMPHASIS_BEGINS = re.compile(r"(?<![\w*])\*(?=\w)")
 _EMPHASIS_ENDS = re.compile(r"(?<=\w)\*(?!\w)")
 _IDEOGRAPH = re.compile(f"[{CJK}]")
 _QUOTED = re.compile(r'["“”][^"“”]*["“”]')
+_SEPARATOR = re.compile(r"[\W_]")
 # Letters and digits that a beginning has, unless it has ideographs or kana.
 _LEAST_LETTERS = 3
 # Terms with one beginning, and beginnings of one query.
@@ -220,7 +221,15 @@ def _terms_beginning(
 
     of_texts = view.terms_beginning(beginning, _MOST_TERMS, terms_of)
     of_labels = view.terms_beginning(LABEL + beginning, _MOST_TERMS, terms_of)
-    return dict.fromkeys([*of_texts, *(term.removeprefix(LABEL) for term in of_labels)])
+    # The parts of a name are terms too: beside its first part, a whole name would count twice.
+    names = (term.removeprefix(LABEL) for term in of_labels)
+    return dict.fromkeys([*of_texts, *(name for name in names if not _is_whole(name, beginning))])
+
+
+def _is_whole(name: str, beginning: str) -> bool:
+    """Whether a name has several parts, the first of which begins so."""
+    first_part, *other_parts = _SEPARATOR.split(name)
+    return bool(other_parts) and first_part.startswith(beginning)
 
 
 def find_beginnings(text: str, analyzer: Analyzer) -> Iterator[str]:

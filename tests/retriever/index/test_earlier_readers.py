@@ -13,6 +13,8 @@ import pytest
 from retriever import CorpusReader, Index
 from retriever.documents import files
 from retriever.documents.kinds import Loss, plain
+from retriever.documents.passages import PassageSettings
+from retriever.index.recreation import reindexed
 from retriever.index.refreshing import RefreshReport, remembered_files
 from retriever.index.sources import memory_path
 from tests.retriever.documents.source_samples import write
@@ -95,7 +97,7 @@ def test_a_changed_file_is_read_whatever_the_time(index, notes, monkeypatch):
 def test_batches_that_the_time_allows_are_kept(index, notes, monkeypatch):
     remember(index, notes)
     read_more(monkeypatch)
-    monkeypatch.setattr("retriever.index.refreshing._OUTDATED_BATCH", 1)
+    monkeypatch.setattr("retriever.index.refreshing._TIMED_BATCH", 1)
     # The start, and before each batch.
     times = iter([0.0, 4.9, 5.0])
     clock = SimpleNamespace(monotonic=lambda: next(times))
@@ -163,3 +165,77 @@ def test_the_files_of_an_index_by_what_became_of_them(index, notes, monkeypatch)
     remaining = remembered_files(index.store).to_json()
     assert remaining["read"] == {"Markdown": 1, "text": 2, "mailbox": 1}
     assert (remaining["in_part"], remaining["skipped"]) == (1, 0)
+
+
+def test_deleted_documents_stay_deleted_where_their_files_are_read_again(index, notes, monkeypatch):
+    write(notes / "box.mbox", "From a\nSubject: x\n\nfirst\n\nFrom b\nSubject: y\n\nsecond\n")
+    write(notes / "erased.md", "# Erased\nfigs")
+    remember(index, notes)
+    index.delete(["erased.md"], erase=True)
+    index.delete(["b.md", "box.mbox#2"])
+    ids = [document.id for document in index]
+    read_more(monkeypatch)
+    make_newer(monkeypatch, "mbox")
+    report = index.refresh()
+    assert (report.added, report.changed, report.outdated) == (0, 1, 3)
+    assert [document.id for document in index] == ids
+    write(notes / "b.md", "# Pears\nyellow")
+    assert index.refresh().added == 1
+    assert index.refresh().is_change is False
+
+
+def test_deleted_documents_stay_deleted_after_an_interruption(index, notes, monkeypatch):
+    remember(index, notes)
+    index.delete(["b.md"])
+    read_more(monkeypatch)
+    # A file that changed just now has no stamp yet.
+    monkeypatch.setattr("retriever.index.sources._RECENT_NS", 0)
+    index.refresh(seconds=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(CorpusReader, "placed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            index.refresh()
+    report = index.refresh()
+    assert (report.added, report.changed, report.outdated) == (0, 1, 2)
+    assert index.get("b.md") is None
+    assert index.refresh() == RefreshReport(unchanged=3, files_left_out={".zip": 1})
+
+
+def interrupted(reader):
+    raise KeyboardInterrupt
+
+
+def test_a_reindexed_index_of_an_earlier_release_gets_its_labels_by_refresh(
+    tmp_path, notes, fake_encoder
+):
+    folder = tmp_path / "earlier.index"
+    earlier = PassageSettings(labels=False, tables=False)
+    with Index.create(folder, encoder=fake_encoder, passages=earlier) as index:
+        remember(index, notes)
+        index.delete(["b.md"])
+    # The refresh of an index without labels has none.
+    with Index.open(folder, encoder=fake_encoder) as index:
+        index.refresh()
+        assert labels_of_all(index) == [[], []]
+    reindexed(folder, encoder=fake_encoder, overlap=0)
+    with Index.open(folder, encoder=fake_encoder) as index:
+        assert index.passages == PassageSettings(overlap=0)
+        assert (index.passages.labels, index.passages.tables) == (True, True)
+        assert index.refresh().outdated == 3
+        assert labels_of_all(index) == [["a"], ["c"]]
+        assert index.refresh().outdated == 0
+
+
+def test_a_damaged_memory_of_sources_does_not_stop_reindexing(tmp_path, notes, fake_encoder):
+    folder = tmp_path / "earlier.index"
+    with Index.create(
+        folder, encoder=fake_encoder, passages=PassageSettings(labels=False)
+    ) as index:
+        remember(index, notes)
+        memory_path(index.store).write_bytes(b"no database" * 100)
+    assert reindexed(folder, encoder=fake_encoder, overlap=0) is not None
+
+
+def labels_of_all(index):
+    marks = [document.outline for document in index]
+    return [[mark.label for mark in outline if mark.kind == "label"] for outline in marks]
