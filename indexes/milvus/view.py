@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, formula_of, weights
+from indexes.bm25.formulas import LABEL, BM25Settings, formula_of, weights
 from indexes.bm25.scoring import both_counts, term_factors, top_places, with_labels
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
@@ -187,7 +187,9 @@ class MilvusView(View):
     def terms_beginning(
         self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
     ) -> list[str]:
-        """Those of up to 1,000 texts: Milvus has hashes of the terms."""
+        """Those of up to 1,000 texts: Milvus has hashes of the terms. None of labels."""
+        if prefix.startswith(LABEL):
+            return []
         escaped = _WILDCARD.sub(r"\\\g<0>", prefix)
         patterns = dict.fromkeys([escaped, escaped.capitalize(), escaped.upper()])
         where = " or ".join(

@@ -542,13 +542,9 @@ class ReadableIndex:
         """What BM25 searches for beside the words of a query; `raw` is that of `facets`."""
         with self._opened.view() as view:
             terms = query_terms(self._opened, view, text, has_beginnings=not raw)
-        expansions = []
-        for term in terms:
-            if isinstance(term, Expansion):
-                # Those of labels are the same words.
-                words = tuple(one for one in term.alternatives if not one[0].startswith(LABEL))
-                expansions.append(term._replace(alternatives=words))
-        return expansions
+        expansions = [term for term in terms if isinstance(term, Expansion)]
+        # Those of labels are the same words.
+        return [term for term in expansions if not term.alternatives[0][0].startswith(LABEL)]
 
     def suggestion(self, text: str) -> str | None:
         """A text in which words that no document has are replaced by the nearest that one has.

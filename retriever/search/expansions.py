@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
 from typing import TYPE_CHECKING, NamedTuple
 
-from indexes import LABEL, BM25Settings, Expansion, Query
+from indexes import LABEL, LABEL_WEIGHT, BM25Settings, Expansion, Query
 from retriever.documents.division import CJK, divide, normalized, without_accents
 from retriever.search.synonyms import is_spaceless
 
@@ -94,6 +94,8 @@ def expand(
 ) -> list[Expansion]:
     """Return the expansions of a query with these terms: spellings, beginnings, then synonyms.
 
+    Behind each of them is the same one of labels.
+
     With `has_beginnings`, a word that ends with an asterisk stands for all that begin so.
     """
     own = frozenset(terms)
@@ -116,9 +118,11 @@ def expand(
             if alternative not in word_terms and all(map(counts.__getitem__, alternative))
         )
         if present:
-            # A word of a name counts as one of the text.
-            labels = tuple((LABEL + names[0],) for names in present if len(names) == 1)
-            expansions.append(Expansion(word, tuple(sorted(word_terms)), present + labels, weight))
+            of_word = tuple(sorted(word_terms))
+            expansions.append(Expansion(word, of_word, present, weight))
+            # In a label they count less than in a text, as the word itself does, and are no rarer.
+            labels = tuple(tuple(LABEL + name for name in names) for names in present)
+            expansions.append(Expansion(word, of_word + present, labels, LABEL_WEIGHT * weight))
     return expansions
 
 
