@@ -457,7 +457,7 @@ class Indexer:
         return [passage_text(document, span, context, tables=tables, names=names) for span in spans]
 
     def _analyze(self, entry: _Entry, spans: Iterable[tuple[int, int]]) -> None:
-        label = label_text(entry.document, self._passages.context)
+        label = label_text(entry.document.outline, self._passages.context)
         for text in self._texts(entry.document, spans, names=False):
             terms, languages = self._analyzer.analyzed(text, label)
             entry.terms.append(terms)

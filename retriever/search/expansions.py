@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from indexes import LABEL, LABEL_WEIGHT, BM25Settings, Expansion, Query
 from retriever.documents.division import CJK, divide, normalized, without_accents
+from retriever.documents.outline import read_outline
+from retriever.documents.passages import label_text
 from retriever.search.synonyms import is_spaceless
 
 if TYPE_CHECKING:
@@ -132,6 +134,7 @@ def _spellings(
     """Yield, for each word of a query, its spellings with ä for ae, ae for ä, and the like."""
     number = 0
     folds = analyzer.settings.division != "plain"
+    readings: list[tuple[str, ...]] = [(language,) for language in languages]
     for word in dict.fromkeys(_WORD.findall(text)):
         folded = word.lower()
         variants = list(islice(spelled(folded), _MOST_SPELLINGS - number))
@@ -142,15 +145,17 @@ def _spellings(
             continue
         tail = _tail(folded)
         alternatives = []
-        for variant in variants:
+        for variant, language in product(variants, readings or [()]):
             # "cœur" has the term "coeur" besides, and in German "jørgensen" that of "joergensen".
-            if folds and not forms.isdisjoint(analyzer.forms(without_accents(variant), languages)):
+            own_forms = analyzer.forms(word, language)
+            bare = without_accents(variant)
+            if folds and not own_forms.isdisjoint(analyzer.forms(bare, language)):
                 continue
             doubled = variant.replace("ß", "ss")
             head = doubled[: len(doubled) - tail]
             alternatives += [
                 (term,)
-                for term in analyzer.forms(variant, languages)
+                for term in analyzer.forms(variant, language)
                 if term not in own and _has_spelling(term, head)
             ]
         yield _Candidate(word, _singles(forms), alternatives, _SPELLING_WEIGHT)
@@ -279,7 +284,8 @@ def _cut_stems(
     for term in (stem for stem, df in counts.items() if df and not stem.startswith(beginning)):
         for passage in _best_passages([term], view, _READ):
             text_part = passage.text[passage.start : passage.stop][:_READ_CHARACTERS]
-            text = f"{passage.title or ''}\n{text_part}"
+            labels = label_text(read_outline(passage.outline))
+            text = f"{passage.title or ''}\n{labels}\n{text_part}"
             if any(
                 name == term and text[start:stop].lower().startswith(beginning)
                 for name, start, stop in analyzer.spans(text, {term}, languages)
