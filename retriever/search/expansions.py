@@ -134,7 +134,7 @@ def _spellings(
     """Yield, for each word of a query, its spellings with ä for ae, ae for ä, and the like."""
     number = 0
     folds = analyzer.settings.division != "plain"
-    readings: list[tuple[str, ...]] = [(language,) for language in languages]
+    readings: list[tuple[str, ...]] = [(language,) for language in languages] or [()]
     for word in dict.fromkeys(_WORD.findall(text)):
         folded = word.lower()
         variants = list(islice(spelled(folded), _MOST_SPELLINGS - number))
@@ -145,11 +145,11 @@ def _spellings(
             continue
         tail = _tail(folded)
         alternatives = []
-        for variant, language in product(variants, readings or [()]):
+        own_forms = {language: analyzer.forms(word, language) for language in readings}
+        for variant, language in product(variants, readings):
             # "cœur" has the term "coeur" besides, and in German "jørgensen" that of "joergensen".
-            own_forms = analyzer.forms(word, language)
             bare = without_accents(variant)
-            if folds and not own_forms.isdisjoint(analyzer.forms(bare, language)):
+            if folds and not own_forms[language].isdisjoint(analyzer.forms(bare, language)):
                 continue
             doubled = variant.replace("ß", "ss")
             head = doubled[: len(doubled) - tail]
