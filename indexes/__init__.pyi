@@ -1,6 +1,7 @@
 """The names of `indexes`, with the modules that have them: `__init__.py` reads them here."""
 
 from indexes.bm25.formulas import LABEL as LABEL
+from indexes.bm25.formulas import LABEL_WEIGHT as LABEL_WEIGHT
 from indexes.bm25.formulas import BM25Settings as BM25Settings
 from indexes.bm25.formulas import BM25Variant as BM25Variant
 from indexes.bm25.formulas import idf as idf

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from retriever.documents import Document
-from retriever.documents.outline import MarkKind, heading_path
+from retriever.documents.outline import MarkKind, Outline, heading_path
 from retriever.errors import ConfigError
 from retriever.settings import Checked, setting
 
@@ -115,7 +115,7 @@ def passage_text(
         return text
     before = document.title or ""
     if names and not before and document.outline:
-        path, *keywords = labels_of(document, context) or [""]
+        path, *keywords = labels_of(document.outline, context) or [""]
         before = _name_words([path.rpartition("/")[2], *keywords])[:_LONGEST_HEADING]
     if context == "headings" and (document.outline or tables):
         start += len(text) - len(text.lstrip())
@@ -125,15 +125,15 @@ def passage_text(
     return f"{before} {text}" if before else text
 
 
-def label_text(document: Document, context: Context) -> str:
+def label_text(outline: Outline, context: Context = "title") -> str:
     """The text of a document's labels that the analyzer reads with each passage."""
-    labels = labels_of(document, context)
+    labels = labels_of(outline, context)
     return " ".join([*labels, *_parted(labels)])
 
 
-def labels_of(document: Document, context: Context) -> list[str]:
+def labels_of(outline: Outline, context: Context) -> list[str]:
     """The labels that are read with the passages of a document."""
-    first = takewhile(lambda mark: mark.offset == 0, document.outline)
+    first = takewhile(lambda mark: mark.offset == 0, outline)
     return [mark.label for mark in first if mark.kind == "label" and context != "none"]
 
 

@@ -459,7 +459,7 @@ class Indexer:
         return [passage_text(document, span, context, tables=tables, names=names) for span in spans]
 
     def _analyze(self, entry: _Entry, spans: Sequence[tuple[int, int]]) -> None:
-        label = label_text(entry.document, self._passages.context)
+        label = label_text(entry.document.outline, self._passages.context)
         texts = self._texts(entry.document, spans, names=False)
         for text, (start, stop) in zip(texts, spans, strict=True):
             context = text[: len(text) - (stop - start)]

@@ -542,13 +542,9 @@ class ReadableIndex:
         """The terms that BM25 adds to the words of a query; `raw` is that of `facets`."""
         with self._opened.view() as view:
             terms = query_terms(self._opened, view, text, has_beginnings=not raw)
-        expansions = []
-        for term in terms:
-            if isinstance(term, Expansion):
-                # Terms of labels repeat the words of texts.
-                alternatives = (words for words in term.alternatives if words[0][:1] != LABEL)
-                expansions.append(term._replace(alternatives=tuple(alternatives)))
-        return expansions
+        expansions = [term for term in terms if isinstance(term, Expansion)]
+        # Terms of labels repeat the words of texts.
+        return [term for term in expansions if not term.alternatives[0][0].startswith(LABEL)]
 
     def suggestion(self, text: str) -> str | None:
         """A text in which words that no document has are replaced by the nearest that one has.

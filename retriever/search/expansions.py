@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
 from typing import TYPE_CHECKING, NamedTuple
 
-from indexes import LABEL, BM25Settings, Expansion, Query
+from indexes import LABEL, LABEL_WEIGHT, BM25Settings, Expansion, Query
 from retriever.documents.division import CJK, divide, normalized, without_accents
+from retriever.documents.outline import read_outline
+from retriever.documents.passages import label_text
 from retriever.search.synonyms import is_spaceless
 
 if TYPE_CHECKING:
@@ -95,6 +97,8 @@ def expand(
 ) -> list[Expansion]:
     """Return the expansions of a query with these terms: spellings, beginnings, then synonyms.
 
+    Behind each of them is the same one of labels.
+
     With `has_beginnings`, a word that ends with an asterisk stands for all that begin so.
     """
     own = frozenset(terms)
@@ -117,9 +121,11 @@ def expand(
             if alternative not in word_terms and all(map(counts.__getitem__, alternative))
         )
         if present:
-            # A word of a name counts as one of the text.
-            labels = tuple((LABEL + names[0],) for names in present if len(names) == 1)
-            expansions.append(Expansion(word, tuple(sorted(word_terms)), present + labels, weight))
+            of_word = tuple(sorted(word_terms))
+            expansions.append(Expansion(word, of_word, present, weight))
+            # In a label they count less than in a text, as the word itself does, and are no rarer.
+            labels = tuple(tuple(LABEL + name for name in names) for names in present)
+            expansions.append(Expansion(word, of_word + present, labels, LABEL_WEIGHT * weight))
     return expansions
 
 
@@ -129,6 +135,7 @@ def _spellings(
     """Yield, for each word of a query, its spellings with ä for ae, ae for ä, and the like."""
     number = 0
     folds = analyzer.settings.division != "plain"
+    readings: list[tuple[str, ...]] = [(language,) for language in languages] or [()]
     for word in dict.fromkeys(_WORD.findall(text)):
         folded = word.lower()
         variants = list(islice(spelled(folded), _MOST_SPELLINGS - number))
@@ -139,15 +146,17 @@ def _spellings(
             continue
         tail = _tail(folded)
         alternatives = []
-        for variant in variants:
+        own_forms = {language: analyzer.forms(word, language) for language in readings}
+        for variant, language in product(variants, readings):
             # "cœur" has the term "coeur" besides, and in German "jørgensen" that of "joergensen".
-            if folds and not forms.isdisjoint(analyzer.forms(without_accents(variant), languages)):
+            bare = without_accents(variant)
+            if folds and not own_forms[language].isdisjoint(analyzer.forms(bare, language)):
                 continue
             doubled = variant.replace("ß", "ss")
             head = doubled[: len(doubled) - tail]
             alternatives += [
                 (term,)
-                for term in analyzer.forms(variant, languages)
+                for term in analyzer.forms(variant, language)
                 if term not in own and _has_spelling(term, head)
             ]
         yield _Candidate(word, _singles(forms), alternatives, _SPELLING_WEIGHT)
@@ -284,7 +293,8 @@ def _cut_stems(
     for term in (stem for stem, df in counts.items() if df and not stem.startswith(beginning)):
         for passage in _best_passages([term], view, _READ):
             text_part = passage.text[passage.start : passage.stop][:_READ_CHARACTERS]
-            text = f"{passage.title or ''}\n{text_part}"
+            labels = label_text(read_outline(passage.outline))
+            text = f"{passage.title or ''}\n{labels}\n{text_part}"
             if any(
                 name == term and text[start:stop].lower().startswith(beginning)
                 for name, start, stop in analyzer.spans(text, {term}, languages)

@@ -1,5 +1,6 @@
 """Documents that hold the phrases of a query, and nothing that it leaves out.
 
+A document holds what is in its text, its title, its name or its keywords.
 Texts are compared with the signs of a keyboard in place of typographic ones, and both as they are
 and as a reader sees their markup.
 """
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING
 from indexes import BM25Settings, Query, compile_where, written_value
 from retriever.documents.division import normalized
 from retriever.documents.files import kind_of
+from retriever.documents.outline import read_outline
+from retriever.documents.passages import label_text
 from retriever.search.syntax import UNSPACED
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 # The parts of a unit that are terms in every language.
 _PARTS = re.compile(r"(?<![^._])[^._'’]+(?![^._])")
+_SUFFIX = re.compile(r"(?<=\w)\.[A-Za-z][A-Za-z0-9]{0,9}$")
 # Passages whose documents a filter names: at most so many, and this share of the index beyond the
 # first few. With more of them, finding the hits without the filter takes less time.
 _MOST_PASSAGES = 2_000
@@ -40,7 +44,8 @@ _SIGNS = {
 _TYPED = {sign: typed for typed, signs in _SIGNS.items() for sign in signs}
 # Soft hyphens, joiners, directions, variation selectors: a reader sees none of them.
 _INVISIBLE = "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff"
-_TYPOGRAPHIC = re.compile(f"[{''.join(_TYPED)}{_INVISIBLE}]")
+# A grave accent is an apostrophe within a word; elsewhere it is a sign of markup.
+_TYPOGRAPHIC = re.compile(f"[{''.join(_TYPED)}{_INVISIBLE}]|(?<=[^\\W_])`(?=[^\\W_])")
 
 # Every repetition is of characters that end it, or bounded: no text takes quadratic time. Every
 # alternative begins with a literal character, so that `re` skips to the next of them.
@@ -119,8 +124,11 @@ class Demands:
         stored = self._view.document(id_)
         if stored is None:
             return ()
-        title = stored.title or ""
-        text = f"{title}\n{stored.text}"
+        names = stored.title or ""
+        if labels := label_text(read_outline(stored.outline)):
+            # The id of a file is its name with the suffix.
+            names = f"{names}\n{stored.id}\n{labels}"
+        text = f"{names}\n{stored.text}"
         if self._terms and any(self._analyzer.spans(text, self._terms, self._languages)):
             return ()
         is_markup = kind_of(id_) != "code"
@@ -132,7 +140,7 @@ class Demands:
             for number, start, stop in (stored.passages if self._phrases else ())
             if self._phrases
             == find_phrases(
-                f"{title}\n{stored.text[start:stop]}", self._phrases, is_markup=is_markup
+                f"{names}\n{stored.text[start:stop]}", self._phrases, is_markup=is_markup
             )
         ]
         return numbers or [number for number, _, _ in stored.passages]
@@ -168,7 +176,8 @@ def _rarest_terms(phrase: str, view: View, analyzer: Analyzer) -> frozenset[str]
     They are those of its rarest word and of the parts of this word, which markup may divide:
     ``**impor**tant``.
     """
-    words = set(chain.from_iterable(map(_PARTS.findall, analyzer.words(phrase))))
+    # The suffix of a file is no word of its name.
+    words = set(chain.from_iterable(map(_PARTS.findall, analyzer.words(_SUFFIX.sub("", phrase)))))
     forms = _counted_forms(words, view, analyzer)
     if not forms:
         return frozenset()
@@ -219,9 +228,9 @@ def _counted_forms(
 
 def typed(text: str) -> str:
     """A text as a keyboard has it: plain apostrophes, quotation marks and hyphens."""
-    if text.isascii():
+    if text.isascii() and "`" not in text:
         return text
-    return _TYPOGRAPHIC.sub(lambda sign: _TYPED.get(sign[0], ""), text)
+    return _TYPOGRAPHIC.sub(lambda sign: _TYPED.get(sign[0], "'" if sign[0] == "`" else ""), text)
 
 
 def folded(text: str) -> str:

@@ -161,7 +161,14 @@ def no_hits_reason(
     if not counts.documents:
         return "no document passes the filter: change it or leave it out"
     among = "" if where is None else " that passes the filter"
-    if mode == "bm25" and not counts.matches:
+    filter_text = None if where is None else where.text
+    # Stop words alone have no matches, but hits.
+    is_scanned = not terms and (query.phrases or query.excluded or exclude)
+    if (
+        mode == "bm25"
+        and not counts.matches
+        and not (is_scanned and has_hits(query.plain, filter_text))
+    ):
         if not terms:
             from retriever.search.stop_words import describe_texts
 
@@ -176,7 +183,6 @@ def no_hits_reason(
         also = "remove quotation marks and use" if query.phrases else "use"
         return f"no document{among} has a word of the query: {remedy}, or {also} the mode hybrid"
     phrases = " and ".join(f'"{phrase}"' for phrase in query.phrases)
-    filter_text = None if where is None else where.text
     if (query.excluded or exclude) and (not phrases or has_hits(query.text, filter_text)):
         conditions = ["a word of the query"] if mode == "bm25" else []
         conditions += [phrases] if phrases else []
@@ -267,6 +273,9 @@ def _nearest(word: str, view: View, analyzer: Analyzer) -> str | None:
 
 def _written(terms: Sequence[str], view: View, analyzer: Analyzer) -> dict[str, set[str]]:
     """The words of a few passages with each term that have one of the terms, and these."""
+    from retriever.documents.outline import read_outline
+    from retriever.documents.passages import label_text
+
     ranking = view.ranking(BM25Settings(), None, None)
     term_set = frozenset(terms)
     candidates = ranking.candidates([Query([term]) for term in terms], "bm25", _READ)
@@ -274,7 +283,8 @@ def _written(terms: Sequence[str], view: View, analyzer: Analyzer) -> dict[str, 
     languages = view.setting("languages", {})
     words: dict[str, set[str]] = {}
     for passage in view.passages(sorted(passages)).values():
-        text = f"{passage.title or ''}\n{passage.text[passage.start : passage.stop]}"
+        names = f"{passage.title or ''}\n{label_text(read_outline(passage.outline))}"
+        text = f"{names}\n{passage.text[passage.start : passage.stop]}"
         for term, start, stop in analyzer.spans(text[:_READ_CHARACTERS], term_set, languages):
             if term in term_set:
                 words.setdefault(text[start:stop].lower(), set()).add(term)

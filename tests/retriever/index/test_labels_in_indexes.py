@@ -11,6 +11,7 @@ from retriever import (
     Index,
     Mark,
     PassageSettings,
+    Synonyms,
     encode_shards,
     export_jsonl,
     import_documents,
@@ -362,3 +363,77 @@ def test_a_word_of_the_title_counts_there_alone(tmp_path, model):
             scores.append([hit.score for hit in index.search("kayaks", mode="bm25")])
     assert scores[0] == scores[1]
     assert len(scores[0]) == 1
+
+
+@pytest.mark.parametrize("mode", ["bm25", "hybrid", "dense"])
+@pytest.mark.parametrize(
+    ("phrase", "id_"),
+    [
+        ("kayak repair", "boats/kayak_repair-2021.txt"),
+        ("kayak_repair-2021.txt", "boats/kayak_repair-2021.txt"),
+        ("boats/oars.txt", "boats/oars.txt"),
+        ("parse tide table", "src/parseTideTable.py"),
+        ("weekend/alps", "walks.md"),
+        ("broth, leek", "soup.md"),
+    ],
+)
+def test_a_phrase_is_found_in_a_name_and_in_keywords(index, mode, phrase, id_):
+    (hit,) = index.search(f'"{phrase}"', mode=mode, raw=False)
+    assert (hit.id, hit.passage) == (id_, index[id_].text.strip())
+
+
+def test_words_and_phrases_of_names_are_left_out(index):
+    both = ["garden.txt", "boats/kayak_repair-2021.txt"]
+    assert ids(index, "kayak", raw=False) == both
+    for text in ("kayak -repair", "kayak -repairs", 'kayak -"kayak repair"', "kayak -boats"):
+        assert ids(index, text, raw=False) == both[:1], text
+    assert ids(index, "kayak", exclude=["boat"]) == both[:1]
+    reason = index.no_hits_reason("hiking -bergtour", mode="bm25", raw=False)
+    assert "-bergtour" in reason
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("reppair of it", "repair of it"),
+        ("hikking", "hiking"),
+        ("parsse", "parse"),
+        ("patchwoork", "patchwork"),
+    ],
+)
+def test_words_of_names_and_keywords_are_suggested(index, typed, expected):
+    assert ids(index, typed) == []
+    assert index.suggestion(typed) == expected
+
+
+def test_words_of_a_text_come_first_where_a_name_begins_so_or_is_spelled_so(tmp_path, model):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    filler = "and then the boats were painted in the long evenings of that summer by the lake"
+    for number in range(6):
+        (folder / f"{number}.txt").write_text(f"The varnishing by Köhler {filler}.")
+    (folder / "varnishes_Köhler.txt").write_text("Two.")
+    with Index.create(tmp_path / "index", model) as index:
+        index.add(CorpusReader(folder))
+        for text in ("varni*", "Koehler"):
+            # However rare the word is in names.
+            assert ids(index, text, raw=False)[-1] == "varnishes_Köhler.txt"
+        (expansion,) = index.expansions("varni*", raw=False)
+        assert expansion.word == "varni*"
+
+
+def test_a_beginning_longer_than_the_stem_finds_names(tmp_path, notes, model):
+    (notes / "Configuration tips.txt").write_text("Turn it off and on.")
+    with Index.create(tmp_path / "index", model) as index:
+        index.add(CorpusReader(notes))
+        assert ids(index, "configura*", raw=False) == ["Configuration tips.txt"]
+        assert ids(index, "quiltin*", raw=False) == ["page.html"]
+
+
+def test_synonyms_of_several_words_find_names(tmp_path, notes, model):
+    (notes / "Rio de Janeiro").mkdir()
+    (notes / "Rio de Janeiro/hotel.txt").write_text("Breakfast at nine.")
+    with Index.create(tmp_path / "index", model) as index:
+        index.add(CorpusReader(notes))
+        index.synonyms = Synonyms([["carioca", "rio de janeiro"]])
+        assert ids(index, "carioca") == ["Rio de Janeiro/hotel.txt"]

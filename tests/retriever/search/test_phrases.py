@@ -52,6 +52,8 @@ def test_whole_words_are_held_whatever_their_case_width_and_space(text, phrase, 
         ("il dit «stop» deux fois", 'dit "stop" deux'),
         ("\u202bright to left\u202c", "right to left"),
         ("wait … now", "wait ... now"),
+        ("the cat's whiskers", "cat`s whiskers"),
+        ("l`équipe de nuit", "l'équipe de"),
     ],
 )
 def test_typographic_signs_are_those_of_a_keyboard(text, phrase):

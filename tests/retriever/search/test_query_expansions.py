@@ -94,6 +94,17 @@ def test_the_exact_spelling_is_first_beside_german_texts(make):
         assert ids(index, "Bjørnsen") == ["one", "two"]
 
 
+def test_a_few_texts_in_a_language_without_umlauts_in_stems_change_nothing(make):
+    """The German stems of Möller and Moeller, which few passages have, are no reason."""
+    texts = {f"{number:02}": f"The boat {FILLER} with a lamp" for number in range(60)}
+    texts |= {"umlaut": f"The poet Möller {FILLER}", "letters": f"The poet Moeller {FILLER}"}
+    texts |= {"german": "Der Arzt hat den Patienten am Montag untersucht und war sehr froh."}
+    with make(texts) as index:
+        assert index.languages == {"english": 62, "german": 1}
+        assert ids(index, "Moeller") == ["letters", "umlaut"]
+        assert ids(index, "Möller") == ["umlaut", "letters"]
+
+
 def test_letters_side_by_side_that_are_no_umlaut_find_nothing_else(make):
     texts = {"blue": "a blue poet", "value": "the value of shoes", "bluhm": "Blühm Pötter"}
     with make(texts) as index:

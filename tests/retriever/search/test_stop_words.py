@@ -56,6 +56,19 @@ def test_other_modes_rank_by_the_embeddings(index):
     assert index.search_note(index.search(PHRASE)) is None
 
 
+def test_the_reason_of_no_hits_is_a_phrase_or_what_is_left_out(index):
+    for text, where, reason in (
+        (f"{PHRASE} -asked", 'id = "hamlet"', "has what the query leaves out (-asked)"),
+        ('"to be or not to be or"', None, "which as a phrase are in no title"),
+        (f'"{PHRASE}"', 'id = "hamlet"', f'has "{PHRASE}" as written: '),
+        ("be the of -asked", None, "which as a phrase are in no title"),
+    ):
+        assert ids(index, text, where=where) == [], text
+        assert reason in index.no_hits_reason(text, mode="bm25", where=where, raw=False)
+    reason = index.no_hits_reason(PHRASE, mode="bm25", where='id = "hamlet"', exclude=["asked"])
+    assert reason.endswith('has what the query leaves out ("asked"): take one out of exclude')
+
+
 def test_a_note_says_how_many_texts_were_read(index, monkeypatch):
     hits = index.search(PHRASE, mode="bm25")
     assert "in the texts of 6 documents" in index.search_note(hits, mode="bm25")
