@@ -68,8 +68,8 @@ def test_headings_are_told_by_their_styles_and_levels():
 
 def test_title_author_date_and_keywords_are_those_of_the_document():
     info = (
-        r"{\info{\title \'cf\u1095?}{\author Ada}{\keywords owl, moth}{\operator Bob}{\creatim\yr2024\mo3\dy1\hr9}"
-        r"{\revtim\yr2025\mo1\dy1}{\*\company x}}"
+        r"{\info{\title \'cf\u1095?}{\author Ada}{\operator Bob}{\creatim\yr2024\mo3\dy1\hr9}"
+        r"{\keywords owl, moth}{\revtim\yr2025\mo1\dy1}{\*\company x}}"
     )
     content = HEAD.replace("1252", "1251") + info + r"\f1 Text\par"
     found = read_rtf(content.encode())
