@@ -339,7 +339,10 @@ def _labels(file: SourceFile, metadata: Mapping[str, Json]) -> Iterator[Mark]:
     while kind_of(path) is not None and os.path.splitext(path)[1]:
         path = os.path.splitext(path)[0]
     words: list[str] = []
-    for name, value in metadata.items():
+    # Zola has the keywords of a page in a table of their own.
+    taxonomies = metadata.get("taxonomies")
+    fields = {**taxonomies, **metadata} if isinstance(taxonomies, dict) else metadata
+    for name, value in fields.items():
         if name.lower() in _KEYWORDS:
             items = value if isinstance(value, list) else [value]
             words += (one_line(item) for item in items if isinstance(item, str | int | float))

@@ -190,7 +190,14 @@ def _main(root: Any, size: int) -> OutlinedText:
     main = written(body)
     links = sum(len(one_line(link.text_content())) for link in root.iterfind(".//body//a"))
     is_whole = len(main) >= _LEAST_SHARE * (len(everything) - links)
-    return main if is_whole and _has_parts(main.text, root) else everything
+    is_sound = is_whole and not _joins_blocks(main.text, everything.text)
+    return main if is_sound and _has_parts(main.text, root) else everything
+
+
+def _joins_blocks(main: str, everything: str) -> bool:
+    """Whether a text is one line of several blocks, as where trafilatura finds no paragraph."""
+    is_line = "\n" not in main and len(main) > max(map(len, everything.split("\n")))
+    return is_line and len(everything) >= _LEAST_SHARE * len(main)
 
 
 def _extracted(root: Any) -> Any:

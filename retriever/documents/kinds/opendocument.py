@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from retriever.documents import Json
 from retriever.documents.kinds import Loss, OutlinedText, Parsed, named, one_line
 from retriever.documents.kinds.docx import Block, row_blocks
 from retriever.documents.kinds.equations import attribute, equation_text, local_name
@@ -60,9 +61,9 @@ def read_opendocument(content: bytes) -> Parsed:
         text = document.slides(body)
     else:
         text = document.pages(body)
-    title, author, date = document.properties()
-    parsed = text.parsed(None, named(author=author, date=date[:10]), document.title or title)
-    return parsed._replace(losses=losses)
+    title, metadata = document.properties()
+    parsed = text.parsed(None, metadata, document.title or title)
+    return parsed._replace(losses=losses + document.losses())
 
 
 class _Document:
@@ -70,10 +71,14 @@ class _Document:
 
     def __init__(self, archive: Archive | None, root: Any = None) -> None:
         self._archive = archive
-        if archive is not None and "META-INF/manifest.xml" in archive:
-            manifest = archive.xml("META-INF/manifest.xml")
-            if next(manifest.iter("{*}encryption-data", "{*}encrypted-key"), None) is not None:
-                raise SourceError("encrypted; save a copy without its password")
+        # Names of parts.
+        self._lost: list[str] = []
+        manifest = self._part("META-INF/manifest.xml")
+        if (
+            manifest is not None
+            and next(manifest.iter("{*}encryption-data", "{*}encrypted-key"), None) is not None
+        ):
+            raise SourceError("encrypted; save a copy without its password")
         # One file has all of these parts.
         self._meta = root if archive is None else self._part("meta.xml")
         self._common = root if archive is None else self._part("styles.xml")
@@ -85,10 +90,22 @@ class _Document:
     def _part(self, name: str) -> Any:
         if self._archive is None or name not in self._archive:
             return None
-        return self._archive.xml(name)
+        try:
+            return self._archive.xml(name)
+        except SourceError:
+            # Some programs write a manifest that is no XML.
+            self._lost.append(name)
+            return None
 
-    def properties(self) -> tuple[str, str, str]:
-        """The title, author and date of creation."""
+    def losses(self) -> tuple[Loss, ...]:
+        """The parts beside the content that are damaged and may hold text."""
+        names = [name for name in self._lost if not name.startswith("META-INF/")]
+        if not names:
+            return ()
+        return (Loss("parts", f"{len(names)} damaged parts: {', '.join(names)}"),)
+
+    def properties(self) -> tuple[str, dict[str, Json]]:
+        """The title, and metadata: author, date of creation and keywords."""
         values = {
             local_name(element): one_line(element.text)
             for group in (() if self._meta is None else self._meta.iter("{*}meta"))
@@ -96,7 +113,13 @@ class _Document:
         }
         author = values.get("initial-creator") or values.get("creator", "")
         date = values.get("creation-date") or values.get("date", "")
-        return values.get("title", ""), author, date
+        keywords = () if self._meta is None else self._meta.iter("{*}keyword")
+        metadata = named(
+            author=author,
+            date=date[:10],
+            keywords=", ".join(one_line(keyword.text) for keyword in keywords),
+        )
+        return values.get("title", ""), metadata
 
     def pages(self, body: Any) -> OutlinedText:
         """A text with its notes, and headers and footers once."""

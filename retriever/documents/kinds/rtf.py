@@ -26,7 +26,7 @@ _MARGINS = frozenset(
     ("header", "headerl", "headerr", "headerf", "footer", "footerl", "footerr", "footerf")
 )
 _TABLES = frozenset(("fonttbl", "stylesheet", "info"))
-_PROPERTIES = ("title", "author")
+_PROPERTIES = ("title", "author", "keywords")
 _CHARACTERS = {
     "tab": "\t",
     "line": "\n",
@@ -92,7 +92,7 @@ def read_rtf(content: bytes) -> Parsed:
     for line in dict.fromkeys(lines):
         text.add(line)
     values = {name: target.words() for name, target in reader.properties.items()}
-    metadata = named(author=values["author"], date=reader.date())
+    metadata = named(author=values["author"], date=reader.date(), keywords=values["keywords"])
     return text.parsed(None, metadata, values["title"])
 
 

@@ -136,3 +136,20 @@ def test_encrypted_and_damaged_documents_are_refused():
         read_opendocument(archive({"content.xml": "<x/>"}))
     with pytest.raises(SourceError, match=r"damaged OpenDocument file: no part 'content.xml'"):
         read_opendocument(archive({"mimetype": "x"}))
+
+
+def test_damaged_parts_beside_the_content_cost_no_more_than_themselves():
+    whole = "<text:p>bees fly</text:p>"
+    parsed = read_opendocument(document(whole, **{"META-INF/manifest.xml": "<m:manifest/>"}))
+    assert (parsed.title, parsed.text, parsed.losses) == ("On bees", "bees fly", ())
+    parsed = read_opendocument(document(whole, **{"styles.xml": "<style", "meta.xml": "&"}))
+    assert parsed.text == "bees fly"
+    assert [loss.detail for loss in parsed.losses] == ["2 damaged parts: meta.xml, styles.xml"]
+
+
+def test_keywords_are_metadata():
+    words = "<meta:keyword>honey comb</meta:keyword><meta:keyword>wax</meta:keyword></office:meta>"
+    meta = META.replace("</office:meta>", words)
+    parts = {"meta.xml": f"<office:document-meta {SPACES}>{meta}</office:document-meta>"}
+    parsed = read_opendocument(document("<text:p>a</text:p>", **parts))
+    assert parsed.metadata["keywords"] == "honey comb, wax"

@@ -191,3 +191,16 @@ def test_an_equation_that_is_drawn_beside_its_letters_is_read_once(drawn):
         "It is kx^2, he said.",
         "It is kx^2 , he said.",
     )
+
+
+def test_tables_and_headings_of_pages_without_paragraphs_stay_apart():
+    rows = "".join(f"<tr><td>hive {number}</td><td>{number} kg</td></tr>" for number in range(4))
+    table = f"<table><tr><th>Place</th><th>Honey</th></tr>{rows}</table>"
+    parsed = read_html(f"<html><body><h1>Harvest</h1>{table}</body></html>".encode())
+    assert parsed.title == "Harvest"
+    assert parsed.text.splitlines()[:2] == ["Place | Honey", "hive 0 | 0 kg"]
+    items = (
+        "<dl><dt>Drone</dt><dd>a male bee</dd></dl><details><summary>Queen</summary>one</details>"
+    )
+    parsed = read_html(f"<html><body><h1>Words</h1>{items}</body></html>".encode())
+    assert (parsed.title, parsed.text) == ("Words", "Drone\na male bee\n\nQueen\n\none")

@@ -66,15 +66,16 @@ def test_headings_are_told_by_their_styles_and_levels():
     assert [(mark.label, mark.level) for mark in parsed.outline] == levels
 
 
-def test_title_author_and_date_are_those_of_the_document():
+def test_title_author_date_and_keywords_are_those_of_the_document():
     info = (
         r"{\info{\title \'cf\u1095?}{\author Ada}{\operator Bob}{\creatim\yr2024\mo3\dy1\hr9}"
-        r"{\revtim\yr2025\mo1\dy1}{\*\company x}}"
+        r"{\keywords owl, moth}{\revtim\yr2025\mo1\dy1}{\*\company x}}"
     )
     content = HEAD.replace("1252", "1251") + info + r"\f1 Text\par"
     parsed = read_rtf(content.encode())
     assert (parsed.title, parsed.text) == ("Пч", "Text")
-    assert parsed.metadata == {"author": "Ada", "date": "2024-03-01"}
+    metadata = {"author": "Ada", "date": "2024-03-01", "keywords": "owl, moth"}
+    assert parsed.metadata == metadata
 
 
 def test_what_is_no_rtf_is_refused():

@@ -31,6 +31,7 @@ FILES = {
     "src/parseTideTable.py": "def read(path):\n    return open(path).read()\n",
     "walks.md": "---\ntags: [hiking, weekend/alps]\naliases: Bergtour\n---\nTake water and a map.",
     "soup.md": "+++\nkeywords = 'broth, leek'\n+++\nBoil it for an hour.",
+    "bread.md": "+++\n[taxonomies]\ntags = ['sourdough']\n+++\nFeed it every second day.",
     "page.html": "<html><head><meta name='Keywords' content='quilting, patchwork'></head>"
     "<body><main><p>Cut squares and sew them row by row.</p></main></body></html>",
     "garden.txt": "The kayak lies behind the shed, and the leek grows beside it.",
@@ -69,6 +70,7 @@ def ids(index, text, **settings):
         ("alps", "walks.md"),
         ("bergtour", "walks.md"),
         ("broth", "soup.md"),
+        ("sourdough", "bread.md"),
         ("patchwork", "page.html"),
     ],
 )
