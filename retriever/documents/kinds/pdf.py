@@ -44,6 +44,9 @@ _MOST_ANNOTATIONS = 10_000
 _MOST_OPTIONS = 1_000
 # Bit of a field whose value is a password.
 _PASSWORD = 1 << 13
+# Old fonts of TeX draw an accent and then its letter. An acute or a grave may be an apostrophe.
+_ACCENTED = re.compile("(?:(?<=[A-Za-z])([¨ˇ¸˚]) |([¨ˇ¸˚]))([A-Za-z])")
+_COMBINING = {"¨": "\u0308", "ˇ": "\u030c", "¸": "\u0327", "˚": "\u030a"}
 _LEADERS = re.compile(r"(?:[ .]\.){4,}")
 # Titles that programs make of file names.
 _MADE = re.compile(r"(?i)untitled.*|.*\.(docx?|dvi|indd|odt|pdf|pptx?|qxd|rtf|tex|txt|xlsx?)")
@@ -334,8 +337,15 @@ def _string(read: Callable[..., int], *arguments: Any) -> str:
 def _tidied(text: str) -> str:
     """Text of a page with line ends as others, without the dots of tables of contents."""
     text = text.replace("\r\n", "\n").replace("\r", "").replace("\0", "")
-    text = _LEADERS.sub(" ...", text)
+    text = _ACCENTED.sub(_composed, _LEADERS.sub(" ...", text))
     return "\n".join(line.rstrip() for line in text.split("\n")).strip()
+
+
+def _composed(match: re.Match[str]) -> str:
+    """A letter with the accent that stands before it, if there is such a letter."""
+    accent = match[1] or match[2]
+    letter = unicodedata.normalize("NFC", match[3] + _COMBINING[accent])
+    return letter if len(letter) == 1 else match[0]
 
 
 def _bookmarks(document: PdfDocument) -> dict[int, list[tuple[str, int]]]:

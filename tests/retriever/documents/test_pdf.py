@@ -13,7 +13,7 @@ from tests.retriever.documents import file_samples as samples
 from tests.retriever.documents.source_samples import read, write
 
 pytest.importorskip("pypdfium2")
-from retriever.documents.kinds.pdf import _reads_as_text, read_pdf
+from retriever.documents.kinds.pdf import _reads_as_text, _tidied, read_pdf
 
 PICTURE = "%\nq 300 0 0 300 9 9 cm BI /W 2 /H 2 /CS /G /BPC 8 ID abcd EI Q"
 RULE = "%\n9 9 m 300 9 l S"
@@ -182,3 +182,15 @@ def test_a_word_over_two_lines_of_a_page_is_found(tmp_path):
     write(tmp_path / "a.pdf", samples.pdf(["A review of the wea-\nther, and of weather maps"]))
     [document] = read(tmp_path)
     assert document.text == "A review of the weather, and of weather maps"
+
+
+@pytest.mark.parametrize(
+    ("drawn", "expected"),
+    [
+        ("Sch¨opf, Sch¨ utz, ¨Uber", "Schöpf, Schütz, Über"),
+        ("Fran¸cois, Dvoˇrak, ˚Angström", "François, Dvořak, Ångström"),
+        ("¨quite¨, 20˚C, l´amour, 5 ¨ a", "¨quite¨, 20˚C, l´amour, 5 ¨ a"),
+    ],
+)
+def test_accents_that_are_drawn_apart_are_joined_to_their_letters(drawn, expected):
+    assert _tidied(drawn) == expected
