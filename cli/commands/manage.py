@@ -467,7 +467,8 @@ def reindex_command(
     if report.truncated:
         say(f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window")
     if lacks_labels and done is not None and not quiet:
-        say(f"note: `retriever refresh -i {folder}` brings the names and keywords of the files")
+        place = shlex.quote(str(folder))
+        say(f"note: `retriever refresh -i {place}` brings the names and keywords of the files")
     facts = {
         "changed": done is not None,
         "documents": documents.bytes_read,
