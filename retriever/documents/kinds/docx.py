@@ -40,7 +40,7 @@ _MOST_STYLES = 20
 _LONGEST_ROW = 1000
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """A paragraph, or a row of a table; `level` is that of a heading, or 0."""
 
     text: str
@@ -88,7 +88,7 @@ def read_docx(content: bytes) -> Parsed:
     return parsed._replace(losses=document.losses())
 
 
-def row_blocks(cells: list[list[Block]], before: str) -> Iterator[Block]:
+def row_blocks(cells: list[list[TextBlock]], before: str) -> Iterator[TextBlock]:
     """A row of a table as one line, or the blocks of its cells where it is layout."""
     blocks = [block for cell in cells for block in cell]
     line = " | ".join(" ".join(one_line(block.text) for block in cell) for cell in cells)
@@ -96,7 +96,7 @@ def row_blocks(cells: list[list[Block]], before: str) -> Iterator[Block]:
     if is_layout or (len(blocks) > 1 and len(cells) == 1):
         yield from blocks
     elif blocks:
-        yield Block(one_line(line).rstrip(" |"), before)
+        yield TextBlock(one_line(line).rstrip(" |"), before)
 
 
 class _Document:
@@ -125,14 +125,14 @@ class _Document:
         names = ", ".join(self._lost)
         return (Loss("parts", f"{len(self._lost)} missing or damaged parts: {names:.200}"),)
 
-    def notes(self) -> Iterator[Block]:
+    def notes(self) -> Iterator[TextBlock]:
         """Footnotes and endnotes in the order of their references."""
         # A note may refer to others, which are added.
         for number, note in enumerate(self._notes, 1):
             body = " ".join(block.text for block in self.blocks(note))
-            yield Block(f"[{number}] {body}", "\n" if number > 1 else "\n\n")
+            yield TextBlock(f"[{number}] {body}", "\n" if number > 1 else "\n\n")
 
-    def margins(self, root: Any) -> Iterator[Block]:
+    def margins(self, root: Any) -> Iterator[TextBlock]:
         """The texts of headers, then of footers, each once."""
         targets = dict.fromkeys(
             relation.target
@@ -142,9 +142,9 @@ class _Document:
         )
         margins = (margin for target in targets if (margin := self._part(target)) is not None)
         texts = dict.fromkeys(block.text for margin in margins for block in self.blocks(margin))
-        return map(Block, texts)
+        return map(TextBlock, texts)
 
-    def blocks(self, parent: Any) -> Iterator[Block]:
+    def blocks(self, parent: Any) -> Iterator[TextBlock]:
         """The paragraphs and tables in an element."""
         for child in _content(parent):
             name = local_name(child)
@@ -155,11 +155,11 @@ class _Document:
             elif name == "altChunk":
                 yield from self._chunk(child)
             elif name in ("oMath", "oMathPara"):
-                yield Block(equation_text(child))
+                yield TextBlock(equation_text(child))
             elif name == "body":
                 yield from self.blocks(child)
 
-    def _table(self, table: Any) -> Iterator[Block]:
+    def _table(self, table: Any) -> Iterator[TextBlock]:
         before = "\n\n"
         for row in _content(table):
             if local_name(row) != "tr" or _find(row, "trPr", "del") is not None:
@@ -169,16 +169,16 @@ class _Document:
                 yield block
                 before = "\n"
 
-    def _chunk(self, chunk: Any) -> Iterator[Block]:
+    def _chunk(self, chunk: Any) -> Iterator[TextBlock]:
         """A page that Word would import."""
         relation = self._relations.get(_value(chunk, "id"))
         path = "" if relation is None else relation.target
         if path.lower().endswith((".htm", ".html", ".xhtml")) and path in self._archive:
-            yield Block(read_blocks(page_text(self._archive.read(path))).text)
+            yield TextBlock(read_blocks(page_text(self._archive.read(path))).text)
         elif path:
             self._lost[path] = None
 
-    def _paragraph(self, paragraph: Any) -> Iterator[Block]:
+    def _paragraph(self, paragraph: Any) -> Iterator[TextBlock]:
         pieces = self._carried
         self._carried = []
         boxes: list[Any] = []
@@ -198,7 +198,7 @@ class _Document:
         for box in boxes:
             yield from self.blocks(box) if local_name(box) == "txbxContent" else self._drawn(box)
 
-    def _styled(self, paragraph: Any, text: str) -> Block:
+    def _styled(self, paragraph: Any, text: str) -> TextBlock:
         """A paragraph as its style and its own properties say."""
         properties = _child(paragraph, "pPr")
         name = _value(_child(properties, "pStyle"))
@@ -208,10 +208,10 @@ class _Document:
         if level and len(text) <= _LONGEST_HEADING:
             if style.is_title and not self.title:
                 self.title = one_line(text)
-            return Block(one_line(text), level=level)
+            return TextBlock(one_line(text), level=level)
         own_number = _find(properties, "numPr", "numId")
         is_list = style.is_list if own_number is None else _value(own_number) != "0"
-        return Block(text, "\n" if is_list else "\n\n")
+        return TextBlock(text, "\n" if is_list else "\n\n")
 
     def _read_inline(
         self, paragraph: Any, pieces: list[str], boxes: list[Any], readings: list[str]
@@ -288,7 +288,7 @@ class _Document:
             self._notes.append(note)
         return f"[{number}]"
 
-    def _drawn(self, reference: Any) -> Iterator[Block]:
+    def _drawn(self, reference: Any) -> Iterator[TextBlock]:
         """The words of a diagram or chart."""
         id_ = _value(reference, "dm" if local_name(reference) == "relIds" else "id")
         drawing = self._part(self._relations[id_].target) if id_ in self._relations else None
@@ -296,7 +296,7 @@ class _Document:
             return
         words = "//*[local-name()='t'] | //*[local-name()='strCache']//*[local-name()='v']"
         texts = dict.fromkeys(one_line(word.text) for word in drawing.xpath(words))
-        yield Block("\n".join(filter(None, texts)))
+        yield TextBlock("\n".join(filter(None, texts)))
 
     def _related(self, kind: str) -> Any:
         """The part of a kind of which there is one."""

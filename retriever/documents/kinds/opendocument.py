@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from retriever.documents import Json
 from retriever.documents.kinds import Loss, OutlinedText, Parsed, named, one_line
-from retriever.documents.kinds.docx import Block, row_blocks
+from retriever.documents.kinds.docx import TextBlock, row_blocks
 from retriever.documents.kinds.equations import attribute, equation_text, local_name
 from retriever.documents.kinds.sheets import Cell, Row, Sheet, written_sheets
 from retriever.documents.kinds.zipped import Archive, root_of
@@ -209,7 +209,7 @@ class _Document:
         lines = (self._inline(child, []) for child in cell if local_name(child) == "p")
         return one_line(" ".join(lines)), kind in ("string", "")
 
-    def blocks(self, parent: Any) -> Iterator[Block]:
+    def blocks(self, parent: Any) -> Iterator[TextBlock]:
         """The paragraphs, lists and tables in an element, and in what it groups."""
         for child in parent:
             name = local_name(child)
@@ -221,11 +221,11 @@ class _Document:
             elif name == "table":
                 yield from self._table(child)
             elif name == "object":
-                yield Block(self._equation(child))
+                yield TextBlock(self._equation(child))
             elif name and name not in _NO_TEXT:
                 yield from self.blocks(child)
 
-    def _table(self, table: Any) -> Iterator[Block]:
+    def _table(self, table: Any) -> Iterator[TextBlock]:
         before = "\n\n"
         for row in _table_rows(table):
             cells = [list(self.blocks(cell)) for cell, _ in _cells(row)]
@@ -233,13 +233,13 @@ class _Document:
                 yield block
                 before = "\n"
 
-    def _paragraph(self, paragraph: Any, name: str) -> Iterator[Block]:
+    def _paragraph(self, paragraph: Any, name: str) -> Iterator[TextBlock]:
         boxes: list[Any] = []
         text = self._inline(paragraph, boxes)
         text = "\n".join(" ".join(line.split()) for line in text.split("\n")).strip()
         if text:
             level = self._level(paragraph, name)
-            yield Block(one_line(text), level=level) if level else Block(text)
+            yield TextBlock(one_line(text), level=level) if level else TextBlock(text)
         yield from self.blocks(boxes)
 
     def _level(self, paragraph: Any, name: str) -> int:

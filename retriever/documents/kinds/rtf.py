@@ -7,7 +7,7 @@ import re
 from copy import copy
 
 from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
-from retriever.documents.kinds.docx import Block, heading_level, is_of_page, row_blocks
+from retriever.documents.kinds.docx import TextBlock, heading_level, is_of_page, row_blocks
 from retriever.documents.kinds.equations import symbol
 from retriever.errors import SourceError
 
@@ -101,9 +101,9 @@ class _Target:
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
-        self._cell: list[Block] = []
-        self._cells: list[list[Block]] = []
-        self._blocks: list[Block] = []
+        self._cell: list[TextBlock] = []
+        self._cells: list[list[TextBlock]] = []
+        self._blocks: list[TextBlock] = []
         self._after_row = False
 
     def end_paragraph(self, level: int = 0, in_cell: bool = False) -> None:
@@ -113,7 +113,7 @@ class _Target:
         text = "\n".join(" ".join(line.split()) for line in text.split("\n")).strip()
         if not text:
             return
-        block = Block(one_line(text), level=level) if level else Block(text)
+        block = TextBlock(one_line(text), level=level) if level else TextBlock(text)
         if in_cell:
             self._cell.append(block)
         else:
@@ -134,14 +134,14 @@ class _Target:
         self._cells = []
         self._after_row = True
 
-    def finished(self) -> list[Block]:
+    def finished(self) -> list[TextBlock]:
         """All blocks."""
         if self._cells or self._cell:
             self.end_row()
         self.end_paragraph()
         return self._blocks
 
-    def add(self, blocks: list[Block]) -> None:
+    def add(self, blocks: list[TextBlock]) -> None:
         """Add what stands in a box beside the text."""
         self._blocks += blocks
 
