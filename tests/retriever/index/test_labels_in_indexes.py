@@ -6,6 +6,7 @@ import unicodedata
 
 import pytest
 
+from indexes.bm25.formulas import LABEL_WEIGHT
 from retriever import (
     Document,
     Index,
@@ -138,7 +139,7 @@ def test_a_word_of_a_label_scores_less_than_the_word_in_a_text_of_that_length(in
     length = lengths[hit.id] + 5
     saturation = 1 / (1 + 1.2 * (0.25 + 0.75 * length / info["mean_passage_terms"]))
     idf = math.log(1 + (passages - 1 + 0.5) / (1 + 0.5))
-    assert hit.bm25 == pytest.approx(0.6 * idf * saturation, rel=1e-3)
+    assert hit.bm25 == pytest.approx(LABEL_WEIGHT * idf * saturation, rel=1e-3)
 
 
 def test_a_folder_of_all_files_does_not_change_their_order(tmp_path, model):
