@@ -255,30 +255,32 @@ def doctor_command(folder: Location, as_json: bool) -> None:
 
     with Index.open(folder) as index:
         mend = "retriever index SOURCE --recreate -i {}"
-        found = [("damage", problem, mend) for problem in index.verify()]
+        problems = [("damage", problem, mend) for problem in index.verify()]
         facts = _facts(index)
-        if not found:
-            found += _of_queries(index, facts)
+        if not problems:
+            problems += _of_queries(index, facts)
             if reason := earlier_terms(index.analyzer.settings):
                 # Files that are read afterwards bring what only the new index has.
-                found.append(("terms", reason, "retriever reindex -i {}"))
-            found += _of_sources(index)
+                problems.append(("terms", reason, "retriever reindex -i {}"))
+            problems += _of_sources(index)
             if number := facts["uncounted_passages"]:
-                found.append(("languages", _uncounted(number), "retriever compact -i {}"))
-    found += [("remains", f"{path}: {what}", "") for path, what in facts.get("remains", {}).items()]
+                problems.append(("languages", _uncounted(number), "retriever compact -i {}"))
+    problems += [
+        ("remains", f"{path}: {what}", "") for path, what in facts.get("remains", {}).items()
+    ]
     place = shlex.quote(str(folder))
     findings = [
         {"kind": kind, "what": what, "mend": mend.replace("{}", place) or None}
-        for kind, what, mend in found
+        for kind, what, mend in problems
     ]
     lines = [*_lines(facts), ""]
-    for one in findings:
-        lines.append(f"{one['kind']}: {one['what']}")
-        lines += [f"  mend it: {one['mend']}"] if one["mend"] else []
+    for finding in findings:
+        lines.append(f"{finding['kind']}: {finding['what']}")
+        lines += [f"  mend it: {finding['mend']}"] if finding["mend"] else []
     lines += [] if findings else [f"{folder}: sound, and nothing is missing"]
     tell(lines, {"findings": findings, "info": facts}, as_json=as_json)
     if findings:
-        damaged = any(kind == "damage" for kind, _, _ in found)
+        damaged = any(kind == "damage" for kind, _, _ in problems)
         click.get_current_context().exit(3 if damaged else 1)
 
 

@@ -276,7 +276,10 @@ class _FileReader:
             yield 0, partial(self._refused, file, error)
 
     def _parser(self, kind: str, content: bytes) -> Callable[[], Parsed]:
-        """What gives the content of a file, which a process has begun to read unless it is text."""
+        """Return a call that gives the content of a file; a process begins to read it unless text.
+
+        Raises PassedOverError where a library is not installed.
+        """
         label, _, reader, needs, is_text, _ = KINDS[kind]
         if not content or content.isspace():
             return lambda: Parsed("")
