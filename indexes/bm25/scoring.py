@@ -213,7 +213,7 @@ class BM25:
         distinct = dict.fromkeys(terms)
         frequencies = self.query([*distinct]).frequencies.tolist()
         counts = dict(zip(with_labels(distinct), frequencies, strict=True))
-        return both_counts(distinct, counts, self.statistics.passages)
+        return text_and_label_counts(distinct, counts, self.statistics.passages)
 
     def terms_beginning(self, prefix: str, limit: int) -> list[str]:
         """The `limit` most frequent terms that begin with a text; equal ones by code point."""
@@ -235,7 +235,7 @@ def with_labels(terms: Iterable[Term]) -> list[Term]:
     return [*distinct, *(LABEL + term for term in distinct if isinstance(term, str))]
 
 
-def both_counts(
+def text_and_label_counts(
     terms: Iterable[AnyTerm], frequencies: Mapping[Term, int], most: int
 ) -> dict[AnyTerm, int]:
     """Add the frequencies of terms in texts and in labels, up to a number of passages."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.bm25.formulas import LABEL, BM25Settings, formula_of, weights
-from indexes.bm25.scoring import both_counts, term_factors, top_places, with_labels
+from indexes.bm25.scoring import term_factors, text_and_label_counts, top_places, with_labels
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
@@ -171,7 +171,7 @@ class MilvusView(View):
 
     def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
         distinct = dict.fromkeys(terms)
-        return both_counts(distinct, self.frequencies(distinct), self.passage_count)
+        return text_and_label_counts(distinct, self.frequencies(distinct), self.passage_count)
 
     def frequencies(self, terms: Iterable[Term]) -> dict[Term, int]:
         """Count the passages with each distinct term in the text, and each plain one in a label."""

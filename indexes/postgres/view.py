@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from psycopg import errors, pq, sql
 
 from indexes.bm25.formulas import BM25Settings
-from indexes.bm25.scoring import both_counts, plain_terms, with_labels
+from indexes.bm25.scoring import plain_terms, text_and_label_counts, with_labels
 from indexes.errors import ClosedIndexError, DamagedIndexError, NotAnIndexError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
@@ -220,7 +220,7 @@ class PostgresView(View):
     def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
         distinct = dict.fromkeys(terms)
         counts = {term: df for term, (_, df) in self.postings(distinct).items()}
-        return both_counts(distinct, counts, self.row.passages)
+        return text_and_label_counts(distinct, counts, self.row.passages)
 
     def terms_beginning(
         self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]

@@ -77,7 +77,7 @@ class Kind(NamedTuple):
     is_text: bool = False
     # Grows when the reader reads more or other text, so that `refresh` reads earlier files again;
     # 0 are the readers of releases that did not note it.
-    version: int = 1
+    reader_version: int = 1
 
 
 KINDS: Mapping[str, Kind] = {

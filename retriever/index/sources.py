@@ -389,7 +389,7 @@ class SourceMemory:
         readings = [
             (
                 placement.kind,
-                KINDS[placement.kind].version,
+                KINDS[placement.kind].reader_version,
                 "".join(f"{loss.kind}: {loss.detail}\n" for loss in placement.losses),
                 placement.document.is_empty,
                 number,
@@ -621,13 +621,13 @@ def _reader_of(path: str) -> tuple[str, int]:
     A file that is a source gets its kind when it is read: it may be a table or lines.
     """
     kind = (kind_of(path) or "") if path else ""
-    return kind, KINDS[kind].version if kind else 0
+    return kind, KINDS[kind].reader_version if kind else 0
 
 
 def _is_outdated(reading: tuple[str, int] | None) -> bool:
     """Whether a reader of an earlier release read a file, and the newest reads more."""
     kind, version = reading or ("", 0)
-    return kind in KINDS and KINDS[kind].version > version
+    return kind in KINDS and KINDS[kind].reader_version > version
 
 
 def _hidden(path: str) -> bytes:

@@ -41,7 +41,7 @@ def remember(index, *sources):
 
 def make_newer(monkeypatch, kind):
     """Give the reader of a kind the next version."""
-    newer = files.KINDS[kind]._replace(version=files.KINDS[kind].version + 1)
+    newer = files.KINDS[kind]._replace(reader_version=files.KINDS[kind].reader_version + 1)
     monkeypatch.setitem(files.KINDS, kind, newer)
 
 
@@ -117,7 +117,7 @@ def test_what_an_earlier_release_remembers_is_read_again_where_a_reader_changed(
     index, notes, monkeypatch
 ):
     for kind in files.KINDS:
-        monkeypatch.setitem(files.KINDS, kind, files.KINDS[kind]._replace(version=0))
+        monkeypatch.setitem(files.KINDS, kind, files.KINDS[kind]._replace(reader_version=0))
     remember(index, notes)
     drop_readings(index)
     assert index.refresh().outdated == 0
