@@ -198,7 +198,8 @@ def run(arguments: list[str]) -> int:
 def start_lines() -> Iterator[str]:
     """The commands that matter, and the state of the nearest index, here or above."""
     yield from _START
-    named, here = os.environ.get("RETRIEVER_INDEX"), Path.cwd()
+    named = os.environ.get("RETRIEVER_INDEX")
+    here = Path.cwd()
     above = (one / ".retriever" for one in (here, *here.parents) if (one / ".retriever").is_dir())
     nearest = named or next(above, None)
     if nearest is None:
@@ -247,7 +248,8 @@ def _in_place_of(error: click.NoSuchOption) -> str:
 
     if error.ctx is None:
         return ""
-    command, key = error.ctx.command, error.option_name.lstrip("-")
+    command = error.ctx.command
+    key = error.option_name.lstrip("-")
     spellings = {spelling for parameter in command.params for spelling in parameter.opts}
     for replacement in OPTION_GUESSES.get(error.option_name, ()):
         if replacement.split()[0] in spellings:

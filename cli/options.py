@@ -347,7 +347,8 @@ class _Pipeline(click.Path):
         # Imported only now, so that help pages stay fast.
         from eval import read_pipeline
 
-        path, context = Path(value), click.get_current_context()
+        path = Path(value)
+        context = click.get_current_context()
         pipeline = context.meta[_CONFIG] = read_pipeline(path)
         found: dict[str, Any] = {}
         for name, one in pipeline.to_json().items():

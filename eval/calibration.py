@@ -58,7 +58,8 @@ _SIMULATED = (
     "two to five times as large (docs/ranking.md)."
 )
 # Random draws of the calibration error by chance, and questions that are encoded together.
-_DRAWS, _AT_ONCE = 200, 256
+_DRAWS = 200
+_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +78,8 @@ class CalibrationResult(ReportedResult):
 
     def report(self) -> Report:
         """The result for a reader."""
-        learned, figures = self.calibration, self.figures
+        learned = self.calibration
+        figures = self.figures
         facts = {
             "answers withheld": self._cost(),
             "mode": learned.mode,
@@ -200,7 +202,8 @@ def calibrate(
     parts = np.array_split(everyone, settings.folds)
     if tested is not taught:
         parts = [np.arange(tested.relevant.shape[1])]
-    probability, of_hits = np.zeros(tested.relevant.shape), np.zeros(len(tested.of_hits))
+    probability = np.zeros(tested.relevant.shape)
+    of_hits = np.zeros(len(tested.of_hits))
     shares = sorted({*_PROMISES, settings.false_answers})
     reached = {share: np.zeros(tested.relevant.shape, np.bool_) for share in shares}
     for part in parts:
@@ -308,16 +311,22 @@ def _ranked(
     texts = [queries[id_] for id_ in judged]
     ready = None
     if search.mode != "bm25":
-        done, encoder, vectors = progress("encoding questions", len(texts)), index.query_encoder, []
+        done = progress("encoding questions", len(texts))
+        encoder = index.query_encoder
+        vectors = []
         for start in range(0, len(texts), _AT_ONCE):
             vectors.append(encoder.encode(texts[start : start + _AT_ONCE], query=True))
             done(len(vectors[-1]))
         ready = QueryVectors(np.concatenate(vectors), encoder.spec)
     done = progress("ranking questions", len(texts))
-    shape, names = (2, len(texts)), feature_names(search.mode)
-    query, relevant = np.zeros((*shape, len(names) - 1)), np.zeros(shape, np.bool_)
+    shape = (2, len(texts))
+    names = feature_names(search.mode)
+    query = np.zeros((*shape, len(names) - 1))
+    relevant = np.zeros(shape, np.bool_)
     plain: dict[str, Floats] = {}
-    features, of_hits, owners = [np.zeros((0, len(names)))], list[bool](), list[int]()
+    features = [np.zeros((0, len(names)))]
+    of_hits = list[bool]()
+    owners = list[int]()
     for place, (text, answers) in enumerate(zip(texts, judged.values(), strict=True)):
         own = ready and ready._replace(vectors=ready.vectors[place : place + 1])
         for row, where in enumerate((None, leaving_out(sorted(answers)))):
@@ -352,8 +361,10 @@ def _learned(
     the other half without its relevant documents.
     """
     fitted, held = np.array_split(random.permutation(rows), 2)
-    names, of_fitted = feature_names(mode), np.isin(ranked.owners, fitted)
-    features, found = np.concatenate(ranked.query[:, fitted]), ranked.relevant[:, fitted].ravel()
+    names = feature_names(mode)
+    of_fitted = np.isin(ranked.owners, fitted)
+    features = np.concatenate(ranked.query[:, fitted])
+    found = ranked.relevant[:, fitted].ravel()
     hit = _logistic(ranked.hits[of_fitted], ranked.of_hits[of_fitted], names)
     query = _logistic(features, found, names[:-1])
     return hit, query, probabilities(query, ranked.query[1, held])
@@ -371,7 +382,8 @@ def _logistic(features: Floats, found: Flags, names: Sequence[str]) -> dict[str,
             "found none: such hits teach no difference; leave out questions that every document "
             "answers, or check the grades"
         )
-    mean, spread = features.mean(axis=0), features.std(axis=0)
+    mean = features.mean(axis=0)
+    spread = features.std(axis=0)
     spread[spread == 0] = 1
     model = LogisticRegression(max_iter=1000).fit((features - mean) / spread, found)
     weights = model.coef_[0] / spread
@@ -402,7 +414,8 @@ def _areas(
     found: Flags, confidences: Mapping[str, Floats], settings: CalibrationSettings
 ) -> dict[str, dict[str, Any]]:
     """The area of each confidence, and how far it is below the first, by a bootstrap."""
-    random, questions = np.random.default_rng(settings.seed), found.shape[1]
+    random = np.random.default_rng(settings.seed)
+    questions = found.shape[1]
     # Equal confidences in any order.
     mixed = random.permutation(2 * questions)
     drawn = resampling_weights(questions, settings.resamples, random)

@@ -36,13 +36,16 @@ FEW = 100
 _FILES = ("corpus.jsonl", "queries.test.jsonl", "qrels.test.tsv")
 _FEWEST_DOCUMENTS = 20
 # Words, without stop words, of a question, and of what is left to be found.
-_WORDS, _LEFT = 2, 3
+_WORDS = 2
+_LEFT = 3
 # Documents of one title, such as sentences of an article, for which it asks together.
 _LARGEST_GROUP = 50
 # About 128 word pieces; where no spaces are, a word counts for so many characters.
-_PASSAGE_WORDS, _WORD_CHARACTERS = 90, 8
+_PASSAGE_WORDS = 90
+_WORD_CHARACTERS = 8
 # Questions of one document at most; a document with so many passages for each has several.
-_PASSES, _PASSAGES_EACH = 10, 4
+_PASSES = 10
+_PASSAGES_EACH = 4
 _QUESTION_MARKS = "?？؟"
 # What no line of judgments can hold in an id.
 _UNWRITABLE = frozenset("\t\n\r")
@@ -177,14 +180,17 @@ class _Making:
                 self._groups[title].append(one.id)
             self._headings.update(_plain(mark.label).casefold() for mark in one.outline)
         self._drafts: list[tuple[str, _Draft]] = []
-        self._used, self._asked = set[str](), set[str]()
+        self._used = set[str]()
+        self._asked = set[str]()
 
     def draw(self, done: Callable[[int], object]) -> None:
         """Make the questions."""
-        counts, ids = dict.fromkeys(self._settings.kinds, 0), list(self._documents)
+        counts = dict.fromkeys(self._settings.kinds, 0)
+        ids = list(self._documents)
         # Long documents that made a question of their own make more where there are few.
         for turn in range(1, _PASSES + 1):
-            self._used, took = set(), []
+            self._used = set()
+            took = []
             for row in self._chance.permutation(len(ids)):
                 # The kind with the fewest questions first, so that rare kinds have what there is.
                 for kind in sorted(counts, key=counts.__getitem__):
@@ -277,7 +283,9 @@ class _Making:
 
     def made(self, seen: int, notify: Notify) -> MadeQuestions:
         """The result; `seen` documents were read."""
-        kinds, questions, found = dict[str, str](), list[Question](), dict(self._documents)
+        kinds = dict[str, str]()
+        questions = list[Question]()
+        found = dict(self._documents)
         for number, (kind, draft) in enumerate(self._drafts, 1):
             kinds[f"{kind}-{number}"] = kind
             grades = {one.id: 1 for one in draft.changed}
@@ -343,7 +351,8 @@ def sentence_runs(text: str) -> Iterator[list[tuple[int, int]]]:
         size = max(len(text[start:stop].split()), (stop - start) // _WORD_CHARACTERS)
         if len(passage) > 1 and words + size > _PASSAGE_WORDS:
             yield passage
-            passage, words = [], 0
+            passage = []
+            words = 0
         passage.append((start, stop))
         words += size
     if passage:

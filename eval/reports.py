@@ -172,7 +172,8 @@ def write_report(folder: Path, report: Report) -> list[Path]:
         _write(folder / "report.tex", latex_lines(report)),
         *(_write(folder / name, lines(), end="") for name, lines in report.files.items()),
     ]
-    figures, remarks = folder / "figures", list[str]()
+    figures = folder / "figures"
+    remarks = list[str]()
     try:
         new_figure(1, 1)
     except MissingExtraError as error:

@@ -257,7 +257,8 @@ def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
     mark = f"{os.getpid()}-{os.urandom(4).hex()}"
     new = path.with_name(f".{path.name}.{mark}.tmp")
     make(new)
-    lock, is_taken = None, False
+    lock = None
+    is_taken = False
     try:
         lock = _lock(new)
     except (BlockingIOError, FileNotFoundError):
@@ -416,7 +417,8 @@ def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> ND
         except Exception as error:
             reason = " ".join(str(error).split())
             raise damaged(path, f"not a readable .npy file ({reason})") from error
-        offset, size = file.tell(), os.fstat(file.fileno()).st_size
+        offset = file.tell()
+        size = os.fstat(file.fileno()).st_size
         if found != shape or fortran or dtype.str not in dtypes:
             raise damaged(path, f"expected {'/'.join(dtypes)} {shape}, found {dtype.str} {found}")
         expected = offset + dtype.itemsize * int(np.prod(shape, dtype=object))

@@ -82,7 +82,8 @@ class Setting:
         if not isinstance(value, Integral if self.kind is int else Real):
             return False
         number: Any = value
-        low, high = self.low, self.high
+        low = self.low
+        high = self.high
         above = low is None or number > low or (number == low and not self.low_open)
         below = high is None or number < high or (number == high and not self.high_open)
         return above and below and math.isfinite(number)
@@ -158,7 +159,8 @@ def check_settings(settings: object, *, keys: bool = False) -> None:
     """Check every declared setting of a dataclass; messages name fields, or keys if `keys`."""
     kind: Any = type(settings)
     for name, one in declared_settings(kind).items():
-        value, fault = getattr(settings, name), None
+        value = getattr(settings, name)
+        fault = None
         if not one.allows(value):
             expected = one.expected
             if one.high == GREATEST and isinstance(value, Integral) and int(value) > GREATEST:

@@ -115,7 +115,8 @@ def _score(
     settings: Any,
     shown: ResultOptions,
 ) -> None:
-    names, command = encoders.names(), command_line()
+    names = encoders.names()
+    command = command_line()
     with Stages() as progress:
         result = score(datasets, names, settings, progress=progress, command=command)
     shown.show(result)
@@ -229,7 +230,8 @@ def transfer_command(
     """
     from eval import score_transfer
 
-    searching, protocol = division.layers_search, division.protocol
+    searching = division.layers_search
+    protocol = division.protocol
     if searching:
         refuse("seeds", "--layers-search tests the chosen layers on `outer` divisions")
     else:

@@ -129,7 +129,8 @@ def index_command(
     if watch:
         require_extra("watch", "--watch", "watchfiles")
     reader = source.reader(sources, on_empty="yield", include=run.include, exclude=run.exclude)
-    chosen, wanted = encoder.keywords(), asked.keywords()
+    chosen = encoder.keywords()
+    wanted = asked.keywords()
     if asked.on_long == "error":
         # Of this run alone, not of the index.
         del wanted["on_long"]
@@ -318,7 +319,8 @@ def encode_command(
     """
     from retriever import encode_shards
 
-    output, shards = made.output, made.shards
+    output = made.output
+    shards = made.shards
     if (output is None) == (shards is None):
         raise click.UsageError("expected either --output or --shards")
     reader = source.reader(sources)

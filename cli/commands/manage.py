@@ -118,8 +118,11 @@ def _facts(index: Index) -> dict[str, Any]:
 
 
 def _lines(info: dict[str, Any]) -> Iterator[str]:
-    encoder, analyzer, long_texts = info["encoder"], info["analyzer"], info["long_texts"]
-    structures, segments = info["structures"], info.get("segments", [])
+    encoder = info["encoder"]
+    analyzer = info["analyzer"]
+    long_texts = info["long_texts"]
+    structures = info["structures"]
+    segments = info.get("segments", [])
     memory = structures["memory_bytes"]
     facts = {
         "index": f"{info.get('folder', info['index'])} (format {info['format_version']}, "

@@ -109,7 +109,8 @@ class RankingOptions:
         given = {name: value for name, value in asdict(self).items() if value is not None}
         # What a file of settings says of another fusion than the command line.
         source = click.get_current_context().get_parameter_source
-        alpha, fusion = source("alpha"), source("fusion")
+        alpha = source("alpha")
+        fusion = source("fusion")
         if alpha is ParameterSource.DEFAULT_MAP and self.fusion == "rrf":
             given = {name: one for name, one in given.items() if name not in _OF_CONVEX}
         if fusion is ParameterSource.DEFAULT_MAP and alpha is ParameterSource.COMMANDLINE:

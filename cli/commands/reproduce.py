@@ -66,7 +66,8 @@ def reproduce_command(
         for line in one.published:
             say(f"  {line}")
         if output is None or data is None:
-            place, folder = data or Path("$RETRIEVER_DATA"), output or Path("OUTPUT")
+            place = data or Path("$RETRIEVER_DATA")
+            folder = output or Path("OUTPUT")
             for step in one.steps(place, model or MINILM, folder):
                 say(" ".join(["retriever", *map(_quoted, step.arguments)]), err=False)
             continue

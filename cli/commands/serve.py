@@ -139,7 +139,8 @@ def _opened(
     for one in indexes or (os.environ.get("RETRIEVER_INDEX", ".retriever"),):
         name, equals, rest = one.partition("=")
         if not equals or "://" in name or Path(one).exists():
-            name, rest = "", one
+            name = ""
+            rest = one
         store = open_store(rest)
         name = name or store.name
         if name in opened:

@@ -145,7 +145,8 @@ def static_command(
 
 
 def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_json: bool) -> None:
-    words, fitted = len(model.lexicon.vectors), model.fitted
+    words = len(model.lexicon.vectors)
+    fitted = model.fitted
     facts: dict[str, Any] = {
         "method": method,
         "words": words,
@@ -160,7 +161,8 @@ def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_js
 
 
 def _fitted_line(facts: dict[str, Any]) -> str:
-    parameters, origin = facts["parameters"], facts["provenance"]
+    parameters = facts["parameters"]
+    origin = facts["provenance"]
     a = parameters["a"]
     return (
         f"; fitted on {origin['texts']:,} texts of {parameters['mean_words']:.1f} words, "

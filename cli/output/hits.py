@@ -35,7 +35,8 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
     head = f"{hit.rank:>3}  {hit.score:.4f}  {on_one_line(name)}"
     where = f"  {on_one_line(place)}" if place and has_lines else ""
     if styled:
-        head, title = click.style(head, bold=True), click.style(title, fg="cyan")
+        head = click.style(head, bold=True)
+        title = click.style(title, fg="cyan")
         where = click.style(where, dim=True)
     text = without_controls(hit.passage)
     wrap: Callable[..., list[str]] = textwrap.wrap
@@ -45,7 +46,8 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
         # Imported only where characters have other widths than 1: it loads slowly.
         import wcwidth
 
-        wrap, width = wcwidth.wrap, wcwidth.width
+        wrap = wcwidth.wrap
+        width = wcwidth.width
     if not full:
         room = (cells - len(_INDENT)) * _LINES
         text, spans = _excerpt(text, spans, len(text) * room // max(width(text), room))
@@ -114,7 +116,8 @@ def _shown(value: float | None) -> str:
 
 def _excerpt(passage: str, spans: Spans, limit: int) -> tuple[str, Spans]:
     """The part of about `limit` characters that holds the most spans, and where they are in it."""
-    start, stop = 0, len(passage)
+    start = 0
+    stop = len(passage)
     if limit < stop:
         best = max(
             [0, *(first for first, _ in spans)],
@@ -123,14 +126,16 @@ def _excerpt(passage: str, spans: Spans, limit: int) -> tuple[str, Spans]:
         start = min(best, len(passage) - limit)
         start = passage.rfind(" ", 0, start) + 1 if start else 0
         stop = start + limit
-    before, after = ("… " if start else ""), (" …" if stop < len(passage) else "")
+    before = "… " if start else ""
+    after = " …" if stop < len(passage) else ""
     shift = len(before) - start
     inside = [(a + shift, b + shift) for a, b in spans if start <= a and b <= stop]
     return f"{before}{passage[start:stop]}{after}", inside
 
 
 def _highlighted(text: str, spans: Spans) -> str:
-    parts, last = [], 0
+    parts = []
+    last = 0
     for start, stop in spans:
         parts += [text[last:start], click.style(text[start:stop], fg="yellow", bold=True)]
         last = stop

@@ -124,7 +124,8 @@ def _wikiqa_questions(path: Path, passages: dict[str, str]) -> tuple[Question, .
 def read_wikipassageqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
     """WikiPassageQA (Cohen et al. 2018); a pool is an article, an id "document_passage"."""
     file = required(folder / WIKI_PASSAGES, split)
-    text, documents = text_of(file), None
+    text = text_of(file)
+    documents = None
     with suppress(ValueError, RecursionError):
         documents = json.loads(text)
     if not isinstance(documents, dict) or not all(map(_is_article, documents.values())):
@@ -184,8 +185,10 @@ def _trecqa_questions(path: Path) -> dict[str, tuple[str, list[tuple[str, int]]]
         opening = _TRECQA_OPEN.match(text, place)
         if opening is None:
             raise fault(where(), "<QApairs id='...'>", shown(text[place:]), AGAIN)
-        question, sentences = [], []
-        opened, place = where(), opening.end()
+        question = []
+        sentences = []
+        opened = where()
+        place = opening.end()
         while block := _TRECQA_BLOCK.match(text, place):
             words = " ".join(block[2].split())
             if block[1] == "question":
@@ -288,7 +291,8 @@ def read_openqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
         (_, question), (_, paragraphs) = lines
         grades = {}
         for rank, paragraph in enumerate(paragraphs, 1):
-            id_, passage = f"{number}-{rank}", " ".join(paragraph["document"])
+            id_ = f"{number}-{rank}"
+            passage = " ".join(paragraph["document"])
             passages[id_] = passage
             grades[id_] = int(contains_answer(passage, question["answers"]))
         if grades:

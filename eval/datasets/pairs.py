@@ -164,7 +164,8 @@ def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
         try:
             yield where, next(csv.reader([line], strict=True))
         except csv.Error as error:
-            found, remedy = f"{shown(line)} ({error})", "write a quote inside a quoted cell twice"
+            found = f"{shown(line)} ({error})"
+            remedy = "write a quote inside a quoted cell twice"
             raise fault(where, "a row of CSV on one line", found, remedy) from error
 
 
@@ -328,7 +329,8 @@ def _own(folder: Path) -> STSTask | None:
     files = {part: required(folder / f"test.{part}.tsv", "test") for part in parts}
     whole = existing(folder / "test.tsv")
     if whole is not None and files:
-        expected, found = "either test.tsv or the parts of the test", f"both (test.{parts[0]}.tsv)"
+        expected = "either test.tsv or the parts of the test"
+        found = f"both (test.{parts[0]}.tsv)"
         raise fault(whole, expected, found, "remove one")
     if whole is not None:
         files = {"test": whole}
@@ -341,7 +343,8 @@ def _own(folder: Path) -> STSTask | None:
         expected = f"the {pairs} pairs of the parts beside it ({', '.join(subsets)})"
         remedy = "add the part that is missing or remove this file"
         raise fault(files["all"], expected, str(len(everything.pairs)), remedy)
-    train, dev = existing(folder / "train.tsv"), existing(folder / "dev.tsv", folder / "trial.tsv")
+    train = existing(folder / "train.tsv")
+    dev = existing(folder / "dev.tsv", folder / "trial.tsv")
     return _task(folder, tuple(subsets.values()), train, dev)
 
 

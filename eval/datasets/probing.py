@@ -23,13 +23,15 @@ from eval.settings import ProbingSettings
 from retriever.errors import SourceError, StorageError
 from retriever.files import check_output, write_lines
 
-SHORTEST, LONGEST = 5, 28
+SHORTEST = 5
+LONGEST = 28
 """Minimum and maximum number of tokens of a sentence, as in SentEval's probing sets."""
 
 # Separate from their words in tokenized text.
 _CLITICS = frozenset({"'s", "'re", "'ve", "'ll", "'d", "'m", "’s", "’re", "’ve", "’ll", "’d", "’m"})
 _RUN = re.compile(r"(.)\1*", re.DOTALL)
-TRAIN, HELD = 100_000, 10_000
+TRAIN = 100_000
+HELD = 10_000
 """Number of training instances, and of instances in each other split (Conneau et al. 2018)."""
 LEAST_HELD = 100
 """Minimum number of instances in dev and test; fewer would measure nothing."""
@@ -139,7 +141,8 @@ def balanced_set(
     labels = len(classes)
     rarest = min(classes, key=lambda label: len(classes[label]))
     found = len(classes[rarest])
-    train, held = math.ceil(TRAIN / labels), math.ceil(HELD / labels)
+    train = math.ceil(TRAIN / labels)
+    held = math.ceil(HELD / labels)
     ratio = TRAIN // HELD
     if found < published_size(labels):
         held = found // (ratio + 2)
@@ -174,7 +177,8 @@ def _by_length(read: Read, settings: ProbingSettings) -> ProbingSet:
     }
     for sentence in read():
         samples[bins[len(sentence.tokens)]].offer(sentence)
-    (first, second), (last, longest) = LENGTHS["0"], LENGTHS["5"]
+    (first, second) = LENGTHS["0"]
+    (last, longest) = LENGTHS["5"]
     remedy = f"(label 0 is of {first} to {second} tokens, 5 of {last} to {longest})"
     return balanced_set("sentlen", _classes(samples), f"name a larger corpus {remedy}")
 
@@ -215,7 +219,8 @@ def _by_word(read: Read, settings: ProbingSettings) -> ProbingSet:
 def _by_shift(read: Read, settings: ProbingSettings) -> ProbingSet:
     """In half (label I) two adjacent tokens are swapped, unless that makes a sentence again."""
     size = published_size(2)
-    kept, shifted = Sample(size), Sample(int(size * _SPARE))
+    kept = Sample(size)
+    shifted = Sample(int(size * _SPARE))
     for sentence in read():
         if _places(sentence.tokens):
             (shifted if sentence.choice % 2 else kept).offer(sentence)
@@ -295,7 +300,8 @@ class ProbingFiles:
             f"(seed {self.settings.seed})"
         ]
         for made, file, sizes in self._listed():
-            noted, facts = "", made.facts
+            noted = ""
+            facts = made.facts
             if "ranks" in facts:
                 noted = "; {words:,} words with ranks from {ranks[0]:,} to {ranks[1]:,}"
             elif facts.get("dropped"):

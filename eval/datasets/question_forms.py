@@ -103,7 +103,8 @@ def _own_pools(
     pools: dict[str, list[str]] = {}
     fits = partial(has_texts, name="qid", list_name="candidates")
     for where, value in json_lines(path, _CANDIDATES, fits):
-        query, pool = value["qid"], value["candidates"]
+        query = value["qid"]
+        pool = value["candidates"]
         put_new(pools, where, query, pool, "pool")
         if query not in questions:
             raise fault(where, "a question of the queries file", query, "remove the line")
@@ -165,7 +166,8 @@ def _topics(path: Path, judged: Container[str]) -> dict[str, str]:
     for opening, end in zip(openings, ends, strict=True):
         where = f"{path}:{text.count(chr(10), 0, opening.start()) + 1}"
         body, *closed = _TOPIC_END.split(text[opening.end() : end], maxsplit=1)
-        number, question = _TOPIC_NUMBER.search(body), _topic_question(body)
+        number = _TOPIC_NUMBER.search(body)
+        question = _topic_question(body)
         if not closed or number is None or not question:
             expected = "a topic with a number, a title or description, and </top>"
             raise fault(where, expected, shown(" ".join(body.split())), "correct the file")

@@ -243,7 +243,8 @@ def layer_similarity(
     """The number of pieces, and the mean of their cosines, from (layers, pieces, width) states and
     a mask of the pieces.
     """
-    pieces, total = 0, np.zeros(())
+    pieces = 0
+    total = np.zeros(())
     for states, kept in texts:
         maps = cosine_maps(states[:, kept])
         pieces += len(maps)

@@ -181,7 +181,8 @@ def word_variances(texts: Iterable[tuple[str, TextStates]], min_count: int) -> l
 
 def variance_groups(words: Sequence[WordVariance], top: int) -> dict[str, Sequence[WordVariance]]:
     """At most `top` words of each third of the words, which come by ascending variance."""
-    low, high = round(len(words) / 3), round(2 * len(words) / 3)
+    low = round(len(words) / 3)
+    high = round(2 * len(words) / 3)
     middle = words[low:high]
     skipped = max(0, len(middle) - top) // 2
     return {

@@ -145,7 +145,8 @@ class LayerSearchResult(ReportedResult):
         by_size = {"best": "best set", "mean": "mean of the sets", "held_out": held_out}
         by_layer = {"without": "best set without it", "with_layer": "best set with it"}
         by_layer["held_out_without"] = held_out
-        sizes, layers = map(asdict, self.found.sizes), map(asdict, self.found.layers)
+        sizes = map(asdict, self.found.sizes)
+        layers = map(asdict, self.found.layers)
         figure = new_figure(11, 4.2)
         left, right = figure.subplots(1, 2)
         left.axhline(self.found.baseline.search, color="grey", linewidth=1, label="last layer only")
@@ -169,7 +170,8 @@ class LayerSearchResult(ReportedResult):
             "sets",
             f"{self.found.subsets:,} of {self.hidden_states} hidden states (0: embeddings)",
         )
-        searched, held_out = self.search_data, self.held_out_data
+        searched = self.search_data
+        held_out = self.held_out_data
         count = f"{searched.units:,} {self.unit}"
         yield "objective", f"{self.objective} over {count} of {searched.name}"
         if held_out is not None:
@@ -206,7 +208,8 @@ def search_layers(
     if held_out is not None:
         # Raises what the data to test on lack before anything is encoded.
         sources.append((held_out, held_out.objective(objective.name)))
-    dev_size, pairs = settings.dev_size, objective.units
+    dev_size = settings.dev_size
+    pairs = objective.units
     if settings.protocol == "paper" and not 2 <= dev_size <= pairs - 2:
         raise ConfigError(
             f"dev-size: expected 2 to {max(pairs - 2, 2)} of the {pairs} pairs, found {dev_size}; "
@@ -240,7 +243,9 @@ def _read(
     data: LayerData, test: LayerData | None, settings: LayerSearchSettings
 ) -> tuple[DataSource, DataSource | None]:
     """The data to search on, and the data to test the choice on."""
-    split, test_split, paper = settings.split, settings.test_split, settings.protocol == "paper"
+    split = settings.split
+    test_split = settings.test_split
+    paper = settings.protocol == "paper"
     searched = _loaded(data, split, divided=paper)
     pairs = isinstance(searched.content, ScoredPairs)
     of_folder = not pairs and not isinstance(data, QuestionSet)
@@ -344,7 +349,8 @@ def _task(
             if head is None:
                 grams.append(pair_grams(layers(left, queries), layers(right, False)))
                 continue
-            (first, rows), (second, others) = distinct(left), distinct(right)
+            (first, rows) = distinct(left)
+            (second, others) = distinct(right)
             vectors = np.concatenate([layers(first, queries), layers(second, False)])
             both = np.stack([rows, len(first) + others])
             return Task(HeadPairs(vectors, both, head), objective)
@@ -384,7 +390,8 @@ def _tables(found: LayerReport) -> Iterator[Table]:
     if shuffled:
         shuffles: list[Row] = []
         for number, one in enumerate(found.shuffles, 1):
-            best, gain = one.best, one.gain
+            best = one.best
+            gain = one.gain
             cells = (gain.best, gain.baseline, f"{gain.gain:+.4f}", _interval(gain))
             shuffles.append((number, best.layers, best.search, *cells))
         names = ("shuffle", "best layers", "search", "held out", "last layer", "gain")
@@ -409,7 +416,8 @@ def _tables(found: LayerReport) -> Iterator[Table]:
 
 
 def _gain_remarks(gain: Gain) -> Iterator[str]:
-    low, high = gain.low or 0.0, gain.high or 0.0
+    low = gain.low or 0.0
+    high = gain.high or 0.0
     where = "on held-out data"
     if not gain.held_out:
         where = "on the search data"

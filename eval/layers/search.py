@@ -257,7 +257,9 @@ def search_shuffled(
     progress: Progress = silent,
 ) -> LayerReport:
     """The protocol of the paper's STS tables: a search on `dev_size` pairs in each shuffle."""
-    grams, objective, dev_size = everything.grams, everything.objective, settings.dev_size
+    grams = everything.grams
+    objective = everything.objective
+    dev_size = settings.dev_size
     assert isinstance(objective, Correlation)
     total = np.zeros(len(subsets))
     reports = []
@@ -332,12 +334,14 @@ def _report(
         return SetScore(subsets.layers(place), float(values[place]), tested(place))
 
     order = best_first(values, settings.top).tolist()
-    best, baseline = score(order[0]), score(subsets.last)
+    best = score(order[0])
+    baseline = score(subsets.last)
 
     def gain_over(other: SetScore) -> Gain:
         ours = best.search if best.held_out is None else best.held_out
         theirs = other.search if other.held_out is None else other.held_out
-        masks, count = (layer_mask(best.layers), layer_mask(other.layers)), settings.resamples
+        masks = (layer_mask(best.layers), layer_mask(other.layers))
+        count = settings.resamples
         low, high = bootstrap_gain(held_out or search, *masks, count, seed)
         return Gain(held_out is not None, ours, theirs, ours - theirs, low, high, count)
 
@@ -373,9 +377,11 @@ def _size_effects(
     effects = []
     for size in np.unique(subsets.sizes).tolist():
         same = subsets.sizes == size
-        best, chosen = _best(values, same), values[same]
+        best = _best(values, same)
+        chosen = values[same]
         layers = subsets.layers(best)
-        highest, mean = float(values[best]), float(chosen.mean())
+        highest = float(values[best])
+        mean = float(chosen.mean())
         effects.append(SizeEffect(size, len(chosen), highest, mean, tested(best), layers))
     return tuple(effects)
 

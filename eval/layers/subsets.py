@@ -167,7 +167,8 @@ def pair_grams(left: NDArray[np.floating], right: NDArray[np.floating]) -> PairG
         part = slice(start, start + _GRAMS_AT_ONCE)
         both = np.concatenate([left[part], right[part]], axis=1, dtype=np.float64)
         grams = both @ both.transpose(0, 2, 1)
-        a, b = slice(0, n), slice(n, 2 * n)
+        a = slice(0, n)
+        b = slice(n, 2 * n)
         for kind, (rows, columns) in enumerate(((a, b), (a, a), (b, b))):
             gram = grams[:, rows, columns]
             scale = np.sqrt(_longest(grams[:, rows, rows]) * _longest(grams[:, columns, columns]))
@@ -194,7 +195,8 @@ class SubsetCosines:
     """
 
     def __init__(self, grams: PairGrams, subsets: LayerSubsets, table_bytes: int) -> None:
-        hidden_states, largest = subsets.hidden_states, int(subsets.sizes[-1])
+        hidden_states = subsets.hidden_states
+        largest = int(subsets.sizes[-1])
         most = table_bytes // max(grams.triangles.nbytes // grams.triangles.shape[1], 1)
         # The greatest number of layers with at most so many sets, the empty one too; at least one.
         low = 1

@@ -105,7 +105,8 @@ class Comparison:
 
     def differences(self, measure: str, name: str) -> Floats:
         """(queries,) value of a system minus that of the baseline."""
-        values, names = self.values[measure], self.names
+        values = self.values[measure]
+        names = self.names
         found: Floats = values[names.index(name)] - values[names.index(self.baseline)]
         return found
 
@@ -206,7 +207,8 @@ def compare(
     if judged and not counted:
         found_none = f"found none among {len(judged):,}; check the grades"
         raise BadInputError(f"qrels: expected a query with a grade of at least 1, {found_none}")
-    values, missing = {}, {}
+    values = {}
+    missing = {}
     for name, given in runs.items():
         run = given if isinstance(given, Mapping) else read_run(given)
         found = run_values(run, counted, measures)
@@ -244,7 +246,8 @@ def compare_systems(
 ) -> Comparison:
     """Compare systems by system to measure to (seeds, queries) float64 in [0, 1]."""
     baseline = check_baseline(baseline, list(values), "runs")
-    means, scores = {}, {}
+    means = {}
+    scores = {}
     for measure in values[baseline]:
         seeds = {name: found[measure] for name, found in values.items()}
         spreads = {name: mean_and_spread(one.mean(axis=1))[1] for name, one in seeds.items()}
@@ -281,7 +284,8 @@ def compare_values(
         difference = None
         if name in differences:
             one = differences[name]
-            better, worse = int((one > 0).sum()), int((one < 0).sum())
+            better = int((one > 0).sum())
+            worse = int((one < 0).sum())
             difference = Difference(
                 float(one.mean()), *mean_interval(one, -1.0), *tested[name], better, worse
             )

@@ -32,7 +32,8 @@ _CONSTANT = 1e-24
 
 def cosines(left: NDArray[np.floating], right: NDArray[np.floating]) -> NDArray[np.float64]:
     """(pairs,) cosines of the rows of two (pairs, d) arrays, in float64; 0 with a zero vector."""
-    left, right = left.astype(np.float64), right.astype(np.float64)
+    left = left.astype(np.float64)
+    right = right.astype(np.float64)
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     products = np.einsum("ij,ij->i", left, right)
     found: NDArray[np.float64] = np.divide(
@@ -197,6 +198,7 @@ def _weighted_pearson(weights: Floats, one: Floats, other: Floats) -> Floats:
         mean: Floats = (weights * values).sum(axis=1, keepdims=True) / total
         return values - mean
 
-    x, y = centered(one), centered(other)
+    x = centered(one)
+    y = centered(other)
     product = (weights * x * y).sum(axis=1)
     return _ratio(product, (weights * x * x).sum(axis=1) * (weights * y * y).sum(axis=1), 1.0)

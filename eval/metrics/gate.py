@@ -139,7 +139,8 @@ class GateResult(ReportedResult):
         return Table(columns, rows, "Points of 100")
 
     def _remarks(self) -> Iterator[str]:
-        margin, level = f"{self.settings.margin:g} points", self.settings.level
+        margin = f"{self.settings.margin:g} points"
+        level = self.settings.level
         if self.identical:
             questions = f"{len(self.comparison.queries):,} questions"
             yield (
@@ -188,7 +189,8 @@ class GateResult(ReportedResult):
 
     def _junit(self) -> Iterator[str]:
         verdicts = [one.verdict for one in self.measures.values()]
-        failures, skipped = verdicts.count("fail"), verdicts.count("too few questions")
+        failures = verdicts.count("fail")
+        skipped = verdicts.count("too few questions")
         yield f'<testsuite name="retriever gate" tests="{len(verdicts)}" failures="{failures}" '
         yield f'skipped="{skipped}">\n'
         for row, one in zip(self._table().rows, self.measures.values(), strict=True):
@@ -235,7 +237,8 @@ def gate(
         ConfigError: a measure is unknown.
         SourceError: a file cannot be read.
     """
-    settings, queries = settings or GateSettings(), queries or {}
+    settings = settings or GateSettings()
+    queries = queries or {}
     judged = qrels if isinstance(qrels, Mapping) else read_qrels(qrels)
     given = dict(zip(_SIDES, (baseline, candidate), strict=True))
     runs: dict[str, Run] = {
@@ -271,7 +274,8 @@ def gate(
 
 def gated_measures(found: Comparison, settings: GateSettings) -> dict[str, GatedMeasure]:
     """Each measure of a comparison of "candidate" with "baseline"."""
-    margin, level = settings.margin / 100, settings.level
+    margin = settings.margin / 100
+    level = settings.level
     drops = []
     for scores in found.scores.values():
         difference = scores[_SIDES[1]].difference

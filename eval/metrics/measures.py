@@ -83,7 +83,8 @@ def run_values(
     """Measure to (queries,) values of a run, in the order of the qrels; see `evaluate`."""
     if not qrels:
         raise BadInputError("expected qrels of at least one query, found none; check the file")
-    pools, scores = [], []
+    pools = []
+    scores = []
     for query, grades in qrels.items():
         found = run.get(query, {})
         # Sorting ids is slow, and where no scores are equal, their order does not count.

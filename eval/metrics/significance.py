@@ -92,7 +92,8 @@ def detectable_drop(
     queries, whose means are too skewed for that, and where all differences are equal, since nothing
     tells how others vary.
     """
-    queries, freedom = len(differences), len(differences) - 1
+    queries = len(differences)
+    freedom = len(differences) - 1
     if queries < _FEWEST or np.ptp(differences) == 0:
         return None
     error = float(differences.std(ddof=1)) / math.sqrt(queries)

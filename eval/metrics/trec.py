@@ -54,7 +54,8 @@ def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
     beir = tabs = False
     for number, (where, line) in enumerate(numbered_lines(Path(path))):
         if number == 0 and line.split() == _BEIR_HEADER:
-            beir, tabs = True, "\t" in line
+            beir = True
+            tabs = "\t" in line
             continue
         # Identifiers in BEIR's tab-separated files may hold spaces.
         columns = line.split("\t") if tabs else line.split()
@@ -95,7 +96,8 @@ def check_run(run: Mapping[str, Sequence[tuple[str, float]]]) -> None:
     """Refuse ranked lists that a run file cannot hold."""
     for query, ranked in run.items():
         _check_word(query, "query id")
-        before, seen = math.inf, set[str]()
+        before = math.inf
+        seen = set[str]()
         for document, score in ranked:
             _check_word(document, f"document id (query {query})")
             if document in seen:

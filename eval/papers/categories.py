@@ -80,7 +80,8 @@ class CategoryResult(ReportedResult):
             "1 × 100 is the best value of a task in these reports, so figures from different sets "
             "of reports do not compare"
         ]
-        found, tables = [], []
+        found = []
+        tables = []
         for title, values in (
             ("Encoders by category, normalized × 100", encoders),
             ("Poolings by category, mean over hidden states, normalized × 100", poolings),

@@ -88,14 +88,16 @@ def rank_systems(
         asked = [replace(one, encoder=resources.form(one.encoder)) for one in asked]
         resources.share(one.encoder for one in asked if one.kind in _EMBEDDED)
         found = [_rank(system, resources) for system in asked]
-        split, remarks = resources.questions, tuple(resources.remarks)
+        split = resources.questions
+        remarks = tuple(resources.remarks)
     usual = ANSWER_MEASURES if split.answers_in_text else MEASURES
     return QAResult.of(split, found, measures or usual, settings, command, remarks)
 
 
 def _check_judgments(resources: Resources) -> None:
     """Refuse judgments of documents that the set lacks, if all are; else note how many."""
-    questions, corpus = resources.questions, resources.corpus
+    questions = resources.questions
+    corpus = resources.corpus
     known: Container[str] = questions.passages if corpus is None else corpus.index
     judged = [id_ for one in questions.questions for id_ in relevant_ids(one)]
     lacking = [id_ for id_ in judged if id_ not in known]
@@ -145,17 +147,22 @@ def _component(system: System, resources: Resources) -> SystemResult:
 
 
 def _rank_bm25(system: System, resources: Resources) -> SystemResult:
-    bm25, asked, corpus = resources.rank_bm25, resources.questions.questions, resources.corpus
+    bm25 = resources.rank_bm25
+    asked = resources.questions.questions
+    corpus = resources.corpus
     if corpus is None:
-        pools, scores = asked, bm25.scores(asked)
+        pools = asked
+        scores = bm25.scores(asked)
     else:
         pools, scores = ranked(asked, [bm25.best(one.text, corpus.depth) for one in asked])
     return SystemResult(system.text, pools, (scores,), bm25.note)
 
 
 def _hybrid(system: System, resources: Resources) -> SystemResult:
-    corpus, questions = resources.corpus, resources.questions
-    fusion, note = FusionSettings(), ""
+    corpus = resources.corpus
+    questions = resources.questions
+    fusion = FusionSettings()
+    note = ""
     if system.variant == "tuned":
         fusion = _tuned_on_dev(system, resources)
         note = f"alpha {fusion.alpha:g}, chosen on {resources.dev_questions.split}"
@@ -202,9 +209,13 @@ def _cross_encoders(system: System, resources: Resources) -> SystemResult:
     settings = resources.settings
     plan = replace(settings.cross, model=system.encoder or settings.cross.model)
     train = resources.training_set(plan.training.sampling.negatives)
-    pools, dev = resources.pools(resources.questions), resources.dev
+    pools = resources.pools(resources.questions)
+    dev = resources.dev
     resources.models.mkdir(parents=True, exist_ok=True)
-    scores, dev_scores, curves, chosen = [], [], [], []
+    scores = []
+    dev_scores = []
+    curves = []
+    chosen = []
     for seed in range(settings.cross_seeds):
         name = f"{system.trained}-seed-{seed}"
         folder = resources.models / _UNSAFE.sub("-", name)
@@ -246,8 +257,10 @@ def _with_hybrid(
     tried = resources.components(dev.questions, "")
     below = dev.tuned(tried)
     components = resources.components(resources.pools(resources.questions), "")
-    on_dev, on_split = tried.fused(below), components.fused(below)
-    fused, weights = [], []
+    on_dev = tried.fused(below)
+    on_split = components.fused(below)
+    fused = []
+    weights = []
     for ours, ours_dev in zip(scores, dev_scores, strict=True):
         # The cross-encoder in place of the cosine, the hybrid in place of BM25.
         best = dev.tuned(replace(tried, dense=ours_dev, bm25=on_dev))

@@ -53,7 +53,8 @@ class PoolBM25:
 
     def scores(self, questions: Sequence[Question]) -> tuple[Floats, NDArray[np.bool_]]:
         """(pairs,) BM25, and (pairs,) whether the passage holds a term of the question."""
-        scores, matches = [np.zeros(0)], [np.zeros(0, np.bool_)]
+        scores = [np.zeros(0)]
+        matches = [np.zeros(0, np.bool_)]
         for question in questions:
             rows = np.array([self._row[one] for one in question.candidates], np.int64)
             query = self._bm25.query(self._analyzer.tokens(question.text))

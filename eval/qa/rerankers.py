@@ -209,7 +209,8 @@ def fit_reranker(
         trainer = HeadTrainer(settings.head, resources)
         trained = fit_heads(trainer, settings.seeds, name)
         trial = try_query_map(trainer) if is_query_map(asdict(head)) else None
-        encoder, data = resources.encoder().spec, resources.questions.name
+        encoder = resources.encoder().spec
+        data = resources.questions.name
     scores = [one.curve[one.best].dev for one in trained]
     best = scores.index(max(scores))
     said = {"data": data, "system": name} | ({} if trial is None else {QUERY_MAP: trial})
@@ -225,7 +226,8 @@ class HeadTrainer:
         self.encoder = encoder
         self._plan = plan
         train = resources.training_set(plan.training.sampling.negatives)
-        model, cache = resources.encoder(encoder), resources.settings.loading.cache
+        model = resources.encoder(encoder)
+        cache = resources.settings.loading.cache
         texts = len(train.questions) + len(train.passages)
         done = resources.progress("encoding the training split", texts)
         self.questions = embed(model, train.questions, cache, query=True, done=done).vectors
@@ -237,9 +239,11 @@ class HeadTrainer:
     def __call__(self, seed: int, rows: NDArray[np.int64] | None = None) -> TrainedHead:
         """A head trained on all questions, or on those with these numbers, by the best dev AP."""
         training = replace(self._plan.training, seed=seed)
-        questions, pools = self.questions, self._pools
+        questions = self.questions
+        pools = self._pools
         if rows is not None:
-            questions, pools = questions[rows], pools.part(rows)
+            questions = questions[rows]
+            pools = pools.part(rows)
         return train_head(
             training,
             self._plan.head,
@@ -283,7 +287,8 @@ def try_query_map(trainer: HeadTrainer) -> Mapping[str, Any] | None:
     advance = trainer.resources.progress("trying the query map", _FOLDS)
     values = {name: np.zeros(len(questions)) for name in ("mapped", "plain")}
     for fold in range(_FOLDS):
-        rest, rows = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        rest = np.flatnonzero(folds != fold)
+        rows = np.flatnonzero(folds == fold)
         part = replace(questions, questions=tuple(questions.questions[row] for row in rows))
         query_map = QueryMap(trainer(0, rest).head.matrix.detach().numpy())
         # Without a map last, as an index was before.
@@ -312,9 +317,11 @@ def _first_stage(trainer: HeadTrainer, questions: QuestionSet) -> _Search:
             return corpus.ranked(part, "dense")
 
         return ask
-    ids, texts = list(questions.passages), list(questions.passages.values())
+    ids = list(questions.passages)
+    texts = list(questions.passages.values())
     done = resources.progress("encoding all passages", len(set(texts)))
-    model, cache = resources.encoder(trainer.encoder), resources.settings.loading.cache
+    model = resources.encoder(trainer.encoder)
+    cache = resources.settings.loading.cache
     passages = embed(model, texts, cache, done=done).vectors
     depth = min(resources.settings.data.depth, len(ids))
 

@@ -222,7 +222,8 @@ def _best_documents(
 
 def ranked(questions: Sequence[Question], hits: Sequence[Sequence[tuple[str, float]]]) -> Ranked:
     """Questions with these (document, score) as candidates, in `Question`'s order; the scores."""
-    pools, scores = [], []
+    pools = []
+    scores = []
     for question, found in zip(questions, hits, strict=True):
         descending = sorted(found, reverse=True)
         pools.append(replace(question, candidates=tuple(id_ for id_, _ in descending)))
@@ -360,7 +361,8 @@ class Resources:
 
     def pairs(self, questions: QuestionSet, encoder: str = "") -> EmbeddedPairs:
         """The vectors of questions with pools."""
-        key, encoder = _key(questions), encoder or self.settings.encoder
+        key = _key(questions)
+        encoder = encoder or self.settings.encoder
         if ("pairs", key, encoder) not in self._kept:
             group = self._group(encoder)
             cache = self.settings.loading.cache

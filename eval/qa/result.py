@@ -68,7 +68,8 @@ class SystemResult:
 
     def run(self, seed: int = 0) -> dict[str, list[tuple[str, float]]]:
         """The ranking of one seed, as `write_run` takes it: equal scores by descending id."""
-        scores, ranked = iter(self.scores[seed].tolist()), {}
+        scores = iter(self.scores[seed].tolist())
+        ranked = {}
         for pool in self.pools:
             found = sorted([(next(scores), id_) for id_ in pool.candidates], reverse=True)
             if found:
@@ -112,7 +113,8 @@ class QAResult(ReportedResult):
                 "found none; check the judgments"
             )
         prepared: dict[int, PoolMeasures] = {}
-        values, missing = {}, {}
+        values = {}
+        missing = {}
         for system in systems:
             # Systems that rank the same pools share what does not depend on scores.
             key = id(system.pools)
@@ -187,7 +189,8 @@ class QAResult(ReportedResult):
 
 
 def _facts(found: Mapping[str, Any]) -> dict[str, str]:
-    passages, answered = found["passages"], found["answered"]
+    passages = found["passages"]
+    answered = found["answered"]
     facts = {
         "questions": f"{found['questions']:,}, {answered:,} of them with a relevant passage",
         "relevant passages": f"{found['answers']:.2f} per question that has one",
@@ -199,7 +202,9 @@ def _facts(found: Mapping[str, Any]) -> dict[str, str]:
         ("words per passage", "passage_words"),
     ):
         if (one := found[key]) is not None:
-            least, mean, greatest = one["least"], one["mean"], one["greatest"]
+            least = one["least"]
+            mean = one["mean"]
+            greatest = one["greatest"]
             facts[name] = f"{mean:,.1f} on average, from {least:,} to {greatest:,}"
     return facts
 
@@ -239,7 +244,8 @@ def _system_table(result: QAResult) -> Table:
 
 
 def _different(result: QAResult) -> Table:
-    measure, found = result.measures[0], result.comparison
+    measure = result.measures[0]
+    found = result.comparison
     texts = {question.id: question.text for question in result.questions.questions}
     rows = tuple(
         (name, f"{100 * difference:+.2f}", query, shortened(texts[query], _LONGEST_QUESTION))

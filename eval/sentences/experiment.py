@@ -182,7 +182,8 @@ def compare_correlations(
     start = 0
     for gold, weight in parts:
         columns = rows[:, start : start + len(gold)]
-        objective, first = Correlation(gold, name), 0
+        objective = Correlation(gold, name)
+        first = 0
         for weights in resampling_weights(len(gold), len(drawn), random, _CELLS_AT_ONCE):
             last = first + len(weights)
             drawn[first:last] += weight * objective.resampled(columns, weights)

@@ -102,7 +102,8 @@ class SentenceResult(ReportedResult):
 
     def report(self) -> Report:
         """The result for a reader, with the values of examples as files."""
-        remarks, names = tuple(_remarks(self)), FileNames()
+        remarks = tuple(_remarks(self))
+        names = FileNames()
         brief = {
             of.name: "; ".join(f"{name} {text}" for name, text in of.facts.items())
             for of in self.sets

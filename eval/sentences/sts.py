@@ -147,7 +147,8 @@ def _scored_test(task: STSTask, settings: STSSettings) -> ScoredSet:
         return found
 
     def describe(_: None) -> tuple[dict[str, str], dict[str, Sequence[object]]]:
-        pairs, everything = [(part.name, len(part.pairs)) for part in task.subsets], task.tested()
+        pairs = [(part.name, len(part.pairs)) for part in task.subsets]
+        everything = task.tested()
         facts = {"pairs": f"{len(everything):,}"}
         if len(pairs) > 1:
             facts["parts"] = ", ".join(f"{name} {count:,}" for name, count in pairs)
@@ -175,7 +176,8 @@ def _compare_test(
     progress: Progress,
 ) -> Compared:
     """By a bootstrap over the pairs of each part that is correlated."""
-    golds, resampling = [subset.pairs.gold for subset in task.subsets], settings.resampling
+    golds = [subset.pairs.gold for subset in task.subsets]
+    resampling = settings.resampling
     if settings.aggregation == "all":
         golds = [np.concatenate(golds)]
     sizes = [1 if settings.aggregation == "mean" else len(gold) for gold in golds]

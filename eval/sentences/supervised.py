@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 # Of the training: pairs of a step, rate of Adam, epochs, and epochs between two looks at dev. One
 # look more without a gain than `_PATIENCE` ends it.
-_BATCH, _RATE, _EPOCHS, _LOOK, _PATIENCE = 64, 0.001, 1000, 50, 3
+_BATCH = 64
+_RATE = 0.001
+_EPOCHS = 1000
+_LOOK = 50
+_PATIENCE = 3
 # A feature whose deviation is below this share of the largest one is constant up to rounding.
 _CONSTANT = 1e-6
 
@@ -103,8 +107,10 @@ def _train(
     import torch
 
     low, targets = soft_targets(gold)
-    inputs, count = train.shape[1], targets.shape[1]
-    x, y = torch.from_numpy(train), torch.from_numpy(targets)
+    inputs = train.shape[1]
+    count = targets.shape[1]
+    x = torch.from_numpy(train)
+    y = torch.from_numpy(targets)
     randoms = [np.random.default_rng([seed, 0]) for seed in range(seeds)]
     weight, bias = (
         torch.from_numpy(
@@ -140,7 +146,8 @@ def _train(
                 continue
             found = correlations(row, dev_gold)["pearson"]
             if found > best[seed]:
-                best[seed], predictions[seed] = found, on_test[seed]
+                best[seed] = found
+                predictions[seed] = on_test[seed]
             else:
                 fruitless[seed] += 1
         if (fruitless > _PATIENCE).all():

@@ -85,7 +85,8 @@ class CorpusPairs(Checked):
         """The sample, in random order; BadInputError if the corpus has fewer than two pairs."""
         drawn = Reservoir[TextPair](self.sample, self.seed)
         for document in self.documents:
-            title, text = (document.title or "").strip(), document.text.strip()
+            title = (document.title or "").strip()
+            text = document.text.strip()
             if title and text and title != text:
                 drawn.add(TextPair(title, text))
             done(1)
@@ -155,7 +156,8 @@ def read_examples(
     data: EncoderData, settings: EncoderFitSettings, progress: Progress, notify: Notify
 ) -> EncoderExamples:
     """Read what an encoder is trained on."""
-    share, objective = settings.data.dev_share, settings.training.objective
+    share = settings.data.dev_share
+    objective = settings.training.objective
     if settings.dev is not None and share is not None:
         raise ConfigError(
             "dev: either other data are chosen on (--dev) or a part of these (--dev-share); leave "
@@ -228,7 +230,8 @@ def _of_corpus_questions(
 ) -> EncoderExamples:
     """Questions with relevant documents of a corpus, whose other documents are not ranked."""
     _refuse_without(settings)
-    train, dev = first, None
+    train = first
+    dev = None
     if settings.data.dev_share is not None:
         train, dev = hold_out(first, settings.data.dev_share)
     elif settings.dev is None:
@@ -387,7 +390,8 @@ def _mined(data: TrainingSet) -> TrainingSet:
     """The same with the passages that BM25 ranks highest as negatives."""
     bm25 = PoolBM25({str(row): text for row, text in enumerate(data.passages)}, Analyzer())
     pools = data.pools
-    positives, negatives = [], []
+    positives = []
+    negatives = []
     for row, question in enumerate(data.questions):
         answers = pools.positives[pools.positive_starts[row] : pools.positive_starts[row + 1]]
         positives.append(answers.tolist())
@@ -443,7 +447,8 @@ def _pool_ranking(dev: DevScore) -> DevMeasure:
     passages, passage_rows = distinct(dev.right)
 
     def score(encoder: TrainableEncoder) -> float:
-        asked, found = encoder.encode(questions, query=True), encoder.encode(passages)
+        asked = encoder.encode(questions, query=True)
+        found = encoder.encode(passages)
         return dev(EmbeddedPairs(asked, found, question_rows, passage_rows).cosines())
 
     return DevMeasure(DEV_MEASURE, len(dev.questions), dev.digest(), score)
@@ -457,7 +462,8 @@ def _held_out_ranking(data: TrainingSet) -> DevMeasure:
     def score(encoder: TrainableEncoder) -> float:
         v = encoder.encode(data.passages)
         u = encoder.encode(data.questions, query=True)
-        rows, everything = np.arange(len(data.questions)), np.arange(len(data.passages))
+        rows = np.arange(len(data.questions))
+        everything = np.arange(len(data.passages))
         total = 0.0
         for part in np.array_split(rows, -(-len(rows) // _ROWS_AT_ONCE)):
             scores = np.round(u[part] @ v.T, RANKED_DECIMALS)

@@ -71,10 +71,12 @@ class LogisticRegressions:
 
         predictions = []
         for job in jobs:
-            train, test = features[job.train], features[job.test]
+            train = features[job.train]
+            test = features[job.test]
             if self.recipe == "scaled":
                 scaling = scaling_of(train)
-                train, test = scaling(train), scaling(test)
+                train = scaling(train)
+                test = scaling(test)
             model = LogisticRegression(random_state=seed, **_RECIPES[self.recipe][0])
             found = []
             with warnings.catch_warnings(record=True) as caught:
@@ -127,7 +129,8 @@ class MLPs:
     ) -> None:
         import torch
 
-        x, y = torch.from_numpy(features), torch.from_numpy(labels)
+        x = torch.from_numpy(features)
+        y = torch.from_numpy(labels)
         decay = torch.tensor([job.values for job in jobs], dtype=torch.float32)
         optimizer = torch.optim.Adam(networks.weights, lr=self.rate, fused=True)
         rows = [job.train for job in jobs]
@@ -171,7 +174,8 @@ class _Networks:
         import torch
 
         random = np.random.default_rng([seed, 0])
-        inputs, values = features.shape[1], len(jobs[0].values)
+        inputs = features.shape[1]
+        values = len(jobs[0].values)
         weights = []
         for fan_in, shape, repeats in (
             (inputs, (inputs, hidden), (len(jobs), 1, values)),

@@ -127,7 +127,8 @@ def _score_tasks(
 
 def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, ...]]:
     """The facts and the remarks of a report on these settings."""
-    search, shares = settings.layer_search, settings.train_shares
+    search = settings.layer_search
+    shares = settings.train_shares
     if search is not None:
         divided = f"{_counted(search.outer)} into 85% to learn from and 15% to test on"
         facts = {"protocol": f"bert-lc: {divided}"}
@@ -143,7 +144,8 @@ def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, .
             "were chosen",
             "error reduction: (A - B) / (1 - B) for accuracies A, and B of the model's last layer",
         )
-    classifier, protocol = CLASSIFIERS[settings.classifier], settings.protocol
+    classifier = CLASSIFIERS[settings.classifier]
+    protocol = settings.protocol
     said = f"senteval: the splits of each set, or {protocol.folds} nested folds"
     if protocol.name == "bert-lc":
         classifier = "logistic regression by SAGA with C = 10 (BERT-LC)"
@@ -168,7 +170,8 @@ def _counted(number: int) -> str:
 
 
 def _scored_task(task: ClassificationTask, settings: TransferSettings) -> ScoredSet:
-    protocol, texts = settings.protocol, task_texts(task)
+    protocol = settings.protocol
+    texts = task_texts(task)
 
     def score(vectors: TextVectors, done: Done) -> VectorScore:
         data = classification_data(task, vectors)
@@ -232,7 +235,8 @@ def _searched(
             values = {ACCURACY: compare_accuracies(scores, baseline, settings.resampling)}
             tested = scores[baseline].tested
             assert tested is not None
-            learned, varied = f"{count:,} examples", len(shares) > 1
+            learned = f"{count:,} examples"
+            varied = len(shares) > 1
             sets.append(
                 SetScores(
                     name=f"{task.name}, {learned}" if varied else task.name,

@@ -75,7 +75,8 @@ def search_transfer(
         for name, averaged in zip(layers, tried_layers, strict=True):
             layers[name].append(averaged)
             job = [Job(one.train, one.test, values)]
-            features, labels = data.features(averaged), data.data.labels
+            features = data.features(averaged)
+            labels = data.data.labels
             predicted = classifier.predict(features, labels, job, settings.seed)
             outcomes[name].append(outcome(data.data, job, predicted, None))
     accuracies = {name: [float(one.correct.mean()) for one in of] for name, of in outcomes.items()}
@@ -148,12 +149,17 @@ def inner_accuracies(
 def _by_blocks(
     data: LayerData, divisions: Sequence[tuple[Rows, Rows]], subsets: LayerSubsets
 ) -> Iterator[tuple[int, int, float]]:
-    vectors, labels, classes = data.left, data.data.labels, len(data.data.classes)
-    rows, sets = np.concatenate(divisions[0]), [*map(subsets.layers, range(len(subsets)))]
+    vectors = data.left
+    labels = data.data.labels
+    classes = len(data.data.classes)
+    rows = np.concatenate(divisions[0])
+    sets = [*map(subsets.layers, range(len(subsets)))]
     # (hidden states, width) means, which are subtracted: this keeps sums of squares exact.
     center: Floats = vectors[rows].mean(axis=0, dtype=np.float64)
     blocks = [layers for layers in sets if len(layers) <= 2]
-    known, sums, whole = _targets(labels, classes), [], {}
+    known = _targets(labels, classes)
+    sums = []
+    whole = {}
     for layer, middle in enumerate(center):
         # One layer at a time, because all of them in float64 are large.
         first = vectors[rows, layer] - middle
@@ -162,7 +168,8 @@ def _by_blocks(
             if one[0] == layer:
                 whole[one] = _scatter(first, *(vectors[rows, i] - center[i] for i in one[1:]))
     for number, (train, test) in enumerate(divisions):
-        targets, tested = known[train], vectors[test] - center
+        targets = known[train]
+        tested = vectors[test] - center
         # All vectors sum to zero, so those to train on to minus those to test on.
         mean = -tested.sum(axis=0) / len(train)
         # Rows that are not tested are trained on. Around its mean, their scatter is less by the
@@ -185,7 +192,8 @@ def _by_blocks(
 def _by_features(
     data: LayerData, divisions: Sequence[tuple[Rows, Rows]], subsets: LayerSubsets
 ) -> Iterator[tuple[int, int, float]]:
-    labels, classes = data.data.labels, len(data.data.classes)
+    labels = data.data.labels
+    classes = len(data.data.classes)
     rows = np.concatenate(divisions[0])
     for place in range(len(subsets)):
         features = data.features(subsets.layers(place)).astype(np.float64)

@@ -93,7 +93,8 @@ def layer_data(
     task: ClassificationTask, vectors: TextVectors, head: Head | None = None
 ) -> LayerData:
     """A task with the (hidden states, width) vectors of each text."""
-    data, parts = task_classes(task), task.splits.values()
+    data = task_classes(task)
+    parts = task.splits.values()
     left = vectors.of([text for part in parts for text in part.left])
     right = None
     if data.pairs:
@@ -198,7 +199,8 @@ def run_protocol(
     else:
         parts = [(data.splits["train"], data.splits["test"])]
     grid = classifier.grid(folded="all" not in data.splits)
-    jobs, scores = [], []
+    jobs = []
+    scores = []
     for learned, test in parts:
         folds = [Job(*fold, grid) for fold in stratified(data, learned, protocol.folds, seed)]
         predictions = predict(folds)
@@ -331,7 +333,8 @@ def _seed_score(data: ClassificationData, one: Outcome) -> dict[str, Any]:
     # Of the second class of pairs in two classes: 1, a paraphrase, in MRPC.
     f1 = None
     if data.pairs and len(data.classes) == 2:
-        found, wanted = one.predicted == 1, data.labels[one.rows] == 1
+        found = one.predicted == 1
+        wanted = data.labels[one.rows] == 1
         both = 2 * int((found & wanted).sum())
         f1 = both / max(int(found.sum() + wanted.sum()), 1)
     accuracy = float(one.correct.mean())

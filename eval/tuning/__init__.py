@@ -41,7 +41,8 @@ FEWEST = 20
 # Pipelines in the report, the best ones.
 _SHOWN = 40
 # Parts of the budget: until a first result is tested, and until the end of what is computed.
-_SEARCH, _WHOLE = 0.75, 0.97
+_SEARCH = 0.75
+_WHOLE = 0.97
 
 
 class _Data(NamedTuple):
@@ -135,7 +136,8 @@ def _read(path: Path, settings: TuneSettings, progress: Progress, notify: Notify
         )
     if settings.queries is not None and settings.qrels is not None:
         reader = CorpusReader([settings.queries], number_ids=True, on_empty="fail")
-        asked, judged = {one.id: one.text for one in reader}, read_qrels(settings.qrels)
+        asked = {one.id: one.text for one in reader}
+        judged = read_qrels(settings.qrels)
         unknown = next((one for one in judged if one not in asked), None)
         if unknown is not None:
             raise SourceError(
@@ -193,7 +195,8 @@ def _folded(
 
 
 def _question_set(path: Path, splits: Sequence[str], settings: TuneSettings) -> _Data:
-    data, usual = settings.data, QuestionSettings()
+    data = settings.data
+    usual = QuestionSettings()
     named = {data.train_split: usual.train_split, data.dev_split: usual.dev_split}
     chosen = [one for one, default in named.items() if one in splits or one != default]
     tested = [one for one in splits if one not in chosen and not one.startswith("train")]
@@ -271,8 +274,11 @@ def _answered(
 
 def _tested(search: Search, read: _Data, measure: str) -> TuneResult:
     """What the choices are worth on questions that they have not seen."""
-    full, settings, defaults = search.full, search.settings, search.defaults
-    simple, remarks = [], list(read.remarks)
+    full = search.full
+    settings = search.settings
+    defaults = search.defaults
+    simple = []
+    remarks = list(read.remarks)
     for chooser, best in zip(search.choosers, search.found, strict=True):
         try:
             simple.append(simplest(search, best, chooser.training))
@@ -303,7 +309,8 @@ def _tested(search: Search, read: _Data, measure: str) -> TuneResult:
     search.check_limits()
     if not search.fits(defaults):
         remarks.append("the defaults are above the limits; the best settings within may be worse")
-    best, least = search.found[-1], simple[-1]
+    best = search.found[-1]
+    least = simple[-1]
     training = search.choosers[-1].training
     shown = sorted(search.tried.values(), key=lambda one: one.quality, reverse=True)
     named = dict.fromkeys([defaults, best, least])

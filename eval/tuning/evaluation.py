@@ -63,8 +63,12 @@ _T = TypeVar("_T")
 
 _QUERIES_AT_ONCE = 256
 # Of the search for layers.
-_POOL, _PAIRS_AT_ONCE, _SETS_AT_ONCE, _LAYERED_QUESTIONS = 30, 4096, 256, 600
-_ALL_SETS, _FEW_LAYERS = 13, 3
+_POOL = 30
+_PAIRS_AT_ONCE = 4096
+_SETS_AT_ONCE = 256
+_LAYERED_QUESTIONS = 600
+_ALL_SETS = 13
+_FEW_LAYERS = 3
 # Questions whose times are measured.
 _TIMED = 8
 # Parts of the training questions: each is mapped by what is learned from the others.
@@ -190,8 +194,11 @@ class Evaluator:
         name = f"{_VERSION}-{measure}-{collection.digest()[:32]}"
         self._arrays = ArrayCache(loading.cache and loading.cache / "tune" / name)
         # Vectors of all layers are the largest, facts are single numbers.
-        self._layers, self._dense, self._kept = _Recent(2), _Recent(6), _Recent(24)
-        self._encoders, self._facts = _Recent(6), _Recent(1_000)
+        self._layers = _Recent(2)
+        self._dense = _Recent(6)
+        self._kept = _Recent(24)
+        self._encoders = _Recent(6)
+        self._facts = _Recent(1_000)
         self._texts = [one.text for one in collection.questions]
 
     def values(self, pipeline: Pipeline, training: Part) -> Floats:
@@ -223,7 +230,8 @@ class Evaluator:
         found = self.candidates(pipeline.candidates.put(**{"search.depth": 2 * depth}), training)
         mode, fusion = RANKING.value(pipeline)
         scores, best = _best_passages(found, mode, fusion)
-        name, passages = str(pipeline.rerank), self.passages(pipeline)
+        name = str(pipeline.rerank)
+        passages = self.passages(pipeline)
         sizes = [len(one.candidates) for one in found.pools]
         done = self._timed(self._progress(f"reranking with {name}", len(sizes)))
         known = self._kept.made(
@@ -288,14 +296,19 @@ class Evaluator:
         if pipeline.query_map:
             queries = self._mapped(pipeline, training)
         segment, asked = self._lexicon(pipeline)
-        depth, pooled = self._depth(pipeline), self.collection.pooled
+        depth = self._depth(pipeline)
+        pooled = self.collection.pooled
         numbers = {one.id: place for place, one in enumerate(self.collection.documents)}
         nearest: list[Rows] = []
         if not pooled:
             key = ("nearest", str(pipeline.encoder), pipeline.passages, depth)
             of_map = pipeline.query_map and training.tobytes()
             nearest = self._kept.made((*key, of_map), lambda: nearest_rows(vectors, queries, depth))
-        rows, sizes, dense, bm25, matches = [], [], [], [], []
+        rows = []
+        sizes = []
+        dense = []
+        bm25 = []
+        matches = []
         search = BM25([segment], pipeline.search.bm25)
         for number, terms in enumerate(asked):
             query = search.query(terms)
@@ -348,7 +361,9 @@ class Evaluator:
         encoder = self._encoder(str(replace(pipeline.encoder, query_prompt=None)))
 
         def cut() -> _Passages:
-            texts, numbers, places = [], [], []
+            texts = []
+            numbers = []
+            places = []
             for number, document in enumerate(documents):
                 if number % 64 == 0:
                     self.check_time()
@@ -376,7 +391,8 @@ class Evaluator:
         passages = self.passages(pipeline)
 
         def build() -> tuple[SearchableSegment, list[list[str]]]:
-            analyzer, held = Analyzer(pipeline.analyzer), Counter[str]()
+            analyzer = Analyzer(pipeline.analyzer)
+            held = Counter[str]()
             terms = []
             for text in passages.texts:
                 found, languages = analyzer.analyzed(text)
@@ -442,7 +458,8 @@ class Evaluator:
                 ("negatives", str(pipeline.encoder), pipeline.passages),
                 lambda: nearest_rows(vectors, queries, HARD),
             )
-        positives, negatives = [], []
+        positives = []
+        negatives = []
         for row in rows.tolist():
             one = self.collection.questions[row]
             relevant = [
@@ -457,7 +474,8 @@ class Evaluator:
             near = [part[(vectors[part] @ queries[row]).argmax()] for part in parts if len(part)]
             positives.append([int(one) for one in near])
         pools = JudgedPools.of(positives, negatives, len(vectors))
-        dev, rest = np.arange(0, len(rows), 5), np.flatnonzero(np.arange(len(rows)) % 5)
+        dev = np.arange(0, len(rows), 5)
+        rest = np.flatnonzero(np.arange(len(rows)) % 5)
         lists = [positives[n] + negatives[n] for n in dev]
         asked_rows = np.repeat(rows[dev], [len(one) for one in lists])
         passage_rows = np.concatenate(lists).astype(np.int64)
@@ -525,7 +543,8 @@ class Evaluator:
             wanted = [n for n, one in enumerate(self.collection.documents) if one.id in pooled]
         encoder = self._encoder(str(replace(asked, query_prompt=None)))
         questions = self._encoder(str(replace(asked, passage_prompt=None)))
-        cache, name = self.loading.cache, str(asked).partition("::layers=all")[0]
+        cache = self.loading.cache
+        name = str(asked).partition("::layers=all")[0]
         done = self._timed(self._progress(f"encoding with {name}", len(wanted)))
         found = embed(encoder, [texts[row] for row in wanted], cache, done=done).vectors
         vectors = np.zeros((len(texts), found.shape[1]), np.float32)
@@ -580,18 +599,21 @@ class Evaluator:
         return self._fact("time", pipeline, self._milliseconds)
 
     def _megabytes(self, pipeline: Pipeline) -> float:
-        width, passages = self.spec(pipeline).dimensions, len(self.passages(pipeline).texts)
+        width = self.spec(pipeline).dimensions
+        passages = len(self.passages(pipeline).texts)
         segment, _ = self._lexicon(pipeline)
         held = int(segment.postings.document_frequencies().sum())
         text = sum(len(one.text.encode()) for one in self.collection.documents)
         return (4 * width * passages + 5 * held + text) / 1e6
 
     def _milliseconds(self, pipeline: Pipeline) -> float:
-        asked, mode = self._texts[:_TIMED], pipeline.search.mode
+        asked = self._texts[:_TIMED]
+        mode = pipeline.search.mode
         total = 0.0
         if mode != "bm25":
             form = pipeline.encoder
-            layered, share = self.layered(form), 1.0
+            layered = self.layered(form)
+            share = 1.0
             if layered is not None:
                 depth = self.depth(form)
                 share = max(*resolve_layers(form.layers or "last", depth), 0.5) / depth
@@ -602,7 +624,8 @@ class Evaluator:
                 lambda: _median_ms(lambda one: encoder.encode([one], query=True), asked),
             )
         vectors, embedded = self.vectors(pipeline)
-        (segment, queries), depth = self._lexicon(pipeline), self._depth(pipeline)
+        (segment, queries) = self._lexicon(pipeline)
+        depth = self._depth(pipeline)
 
         def search(number: int) -> None:
             if mode != "bm25":
@@ -647,7 +670,9 @@ class Evaluator:
         ends = np.cumsum(candidates.components.sizes)
         strength = candidates.components.fused(FusionSettings())
         asked = np.arange(len(queries))[:_LAYERED_QUESTIONS]
-        pools, left, right = [], [], []
+        pools = []
+        left = []
+        right = []
         for number in asked.tolist():
             first = int(ends[number]) - candidates.components.sizes[number]
             grades = self.collection.questions[number].grades
@@ -657,7 +682,8 @@ class Evaluator:
             pools.append(_question([grades.get(id_, 0) for id_ in ids]))
             left.append(np.full(len(best), number))
             right.append(candidates.rows[best])
-        asked_rows, rows = np.concatenate(left), np.concatenate(right)
+        asked_rows = np.concatenate(left)
+        rows = np.concatenate(right)
         grams = []
         for start in range(0, len(rows), _PAIRS_AT_ONCE):
             self.check_time()
@@ -704,7 +730,8 @@ def fused_layers(states: Vectors, asked: EncoderSettings) -> Vectors:
 
 def ranking_values(candidates: _Candidates, measure: str) -> Floats:
     """(rankings, questions) values of all `RANKINGS`."""
-    components, starts = candidates.components, candidates.starts
+    components = candidates.components
+    starts = candidates.starts
     normalized = {
         (name, weight): components.fused(FusionSettings(alpha=weight, normalization=name))
         for name in ("min-max", "z-score")
@@ -724,7 +751,8 @@ def ranking_values(candidates: _Candidates, measure: str) -> Floats:
         elif fusion.method == "rrf":
             scores = components.fused(fusion)
         else:
-            name, alpha = fusion.normalization, fusion.alpha
+            name = fusion.normalization
+            alpha = fusion.alpha
             scores = alpha * normalized[name, 1.0] + (1 - alpha) * normalized[name, 0.0]
         found.append(measures(np.maximum.reduceat(scores, starts))[measure])
     return np.stack(found)
@@ -734,7 +762,8 @@ def _best_passages(
     candidates: _Candidates, mode: str, fusion: FusionSettings
 ) -> tuple[Floats, Rows]:
     """(documents,) float64 scores by the best passage, and the place of the first such passage."""
-    components, starts = candidates.components, candidates.starts
+    components = candidates.components
+    starts = candidates.starts
     if mode == "hybrid":
         scores = components.fused(fusion)
     else:
@@ -758,7 +787,8 @@ def _digest(name: str) -> str:
 def _matched(candidates: _Candidates) -> tuple[NDArray[np.bool_], list[Question]]:
     """Which documents hold a term of their question, and the questions with these alone."""
     matched = np.logical_or.reduceat(candidates.components.matches, candidates.starts)
-    pools, place = [], 0
+    pools = []
+    place = 0
     for one in candidates.pools:
         held = matched[place : (place := place + len(one.candidates))]
         ids = tuple(id_ for id_, kept in zip(one.candidates, held.tolist(), strict=True) if kept)

@@ -96,7 +96,8 @@ class Pipeline:
 
 # The folder of a query map, beside the file of settings.
 QUERY_MAP = "query-map"
-_PASSAGES, _ANALYZER = ("on_long", "overlap", "context"), ("language", "stemming", "stop_words")
+_PASSAGES = ("on_long", "overlap", "context")
+_ANALYZER = ("language", "stemming", "stop_words")
 _TABLES: Mapping[str, tuple[str, ...]] = {
     "index": (*_PASSAGES, *_ANALYZER),
     "search": (

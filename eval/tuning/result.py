@@ -115,7 +115,8 @@ class TuneResult(ReportedResult):
 
     def report(self) -> Report:
         """The result for a reader."""
-        scores, ablation = self.scores(), self.ablation()
+        scores = self.scores()
+        ablation = self.ablation()
         title = f"{self.measure} on {len(self.values['tuned']):,} questions that no choice has seen"
         tables = [comparison_table(title, "settings", scores), self._settings_table()]
         if len(ablation) > 1:
@@ -316,7 +317,8 @@ def needed_questions(differences: Floats) -> int | None:
     """Questions with which a paired test at 5% finds such a mean difference in 80% of cases; None
     where all differences are zero, or their mean is.
     """
-    mean, deviation = float(differences.mean()), float(np.std(differences, ddof=1))
+    mean = float(differences.mean())
+    deviation = float(np.std(differences, ddof=1))
     if mean == 0 or deviation == 0:
         return None
     return math.ceil((_POWER * deviation / mean) ** 2)

@@ -28,7 +28,8 @@ from retriever.encoders.settings import parse_encoder
 from retriever.errors import BadInputError, ConfigError
 
 # Documents and questions of the part on which dear values are tried first.
-SMALL_DOCUMENTS, SMALL_QUESTIONS = 1_000, 300
+SMALL_DOCUMENTS = 1_000
+SMALL_QUESTIONS = 300
 _ROUNDS = 3
 _LAYER_SETS = 6
 # By one standard error, k1, b and weight chosen on half of SciFact's questions were worse than the
@@ -135,7 +136,8 @@ class Search:
         training = self.choosers[number].training
         rerank = self.found[number].rerank
         current = self.found[number].put(rerank=None)
-        best, least = current, self.full.values(current, training)[training]
+        best = current
+        least = self.full.values(current, training)[training]
         # Where what it has is above a limit, it takes the best that is not.
         fitting = self.fits(self.found[number])
         highest = float(least.mean()) if fitting else -math.inf
@@ -151,7 +153,8 @@ class Search:
             if number == len(self.choosers) - 1:
                 self.tried[ranked] = self.tried_one(ranked, mean)
             if mean > highest and (not fitting or self._rises(table[place] - least, strict=strict)):
-                best, highest = ranked, mean
+                best = ranked
+                highest = mean
         self.found[number] = best.put(rerank=rerank)
 
     def _consider_reranker(self, number: int) -> None:
@@ -169,7 +172,8 @@ class Search:
 
     def _rises(self, differences: Floats, *, strict: bool) -> bool:
         """Whether the mean is more than two standard errors above 0, or significantly."""
-        mean, resampling = float(differences.mean()), self.settings.resampling
+        mean = float(differences.mean())
+        resampling = self.settings.resampling
         if strict:
             p = randomization_test(differences, resampling.resamples, resampling.seed)
             return mean > 0 and p < SIGNIFICANT
@@ -177,7 +181,8 @@ class Search:
 
     def tried_one(self, pipeline: Pipeline, quality: float) -> Tried:
         """A pipeline with what it takes."""
-        latency, size = self.full.milliseconds(pipeline), self.full.megabytes(pipeline)
+        latency = self.full.milliseconds(pipeline)
+        size = self.full.megabytes(pipeline)
         return Tried(pipeline, quality, latency, size)
 
     def fits(self, pipeline: Pipeline) -> bool:
@@ -192,7 +197,8 @@ class Search:
             ("max-latency", self.settings.max_latency, self.full.milliseconds),
         ):
             if limit is not None:
-                found, of = measure(pipeline), f"{name} {limit:g}"
+                found = measure(pipeline)
+                of = f"{name} {limit:g}"
                 self._least[of] = min(found, self._least.get(of, found))
                 if found > limit:
                     return False
@@ -221,9 +227,12 @@ def simplest(search: Search, best: Pipeline, part: Part) -> Pipeline:
     """The pipeline with the fewest knobs turned that is no worse than the best on a part: those
     that cost least are set back, as long as the result is within the margin and the limits.
     """
-    evaluator, defaults, settings = search.full, search.defaults, search.settings
+    evaluator = search.full
+    defaults = search.defaults
+    settings = search.settings
     values = evaluator.values(best, part)[part]
-    found, margin = best, settings.margin / 100
+    found = best
+    margin = settings.margin / 100
     while turned := turned_knobs(found, defaults):
         options: list[tuple[float, int, Pipeline]] = []
         for knob in turned:

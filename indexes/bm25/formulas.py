@@ -116,7 +116,10 @@ class Formula(NamedTuple):
 
 def formula_of(settings: BM25Settings, mean_length: float) -> Formula:
     """The formula of a variant; `mean_length` is 0 where no passage holds a term."""
-    variant, k1, b, delta = settings.variant, settings.k1, settings.b, settings.delta
+    variant = settings.variant
+    k1 = settings.k1
+    b = settings.b
+    delta = settings.delta
     usual = _DELTA.get(variant, 0.0)
     return Formula(
         variant == "bm25l",

@@ -106,7 +106,8 @@ class Postings:
     def build(cls, token_lists: Iterable[Sequence[str]]) -> Postings:
         """Postings of passages given as lists of terms, in their order; sorted once."""
         term_ids: defaultdict[str, int] = defaultdict(count().__next__)
-        tokens, sizes = array("I"), array("I")
+        tokens = array("I")
+        sizes = array("I")
         for terms in token_lists:
             tokens.extend(map(term_ids.__getitem__, terms))
             sizes.append(len(terms))
@@ -204,7 +205,8 @@ class Postings:
                 self._found[term] = place
             start = stop = 0
             if place != _UNKNOWN:
-                start, stop = self._steps[2 * place + 1], self._steps[2 * place + 3]
+                start = self._steps[2 * place + 1]
+                stop = self._steps[2 * place + 3]
                 if not 0 <= start < stop <= len(self._positions):
                     raise self._damaged(OFFSETS, f"term {place} has postings {start} to {stop}")
                 self._guards[POSITIONS].check(start, stop)
@@ -215,7 +217,9 @@ class Postings:
 
     def check(self, read: Read) -> None:
         """Check what `read` has returned, joined."""
-        positions, frequencies, counts = read.positions, read.frequencies, read.counts
+        positions = read.positions
+        frequencies = read.frequencies
+        counts = read.counts
         if not len(positions):
             return
         ends = np.cumsum(counts[counts > 0])
@@ -306,15 +310,18 @@ class Postings:
 
     def _search(self, wanted: bytes) -> int:
         """The place of a term among all terms, from 0, or `_UNKNOWN`."""
-        offsets, terms = self._guards[OFFSETS], self._guards[TERMS]
-        low, high = 0, len(self._offsets) - 1
+        offsets = self._guards[OFFSETS]
+        terms = self._guards[TERMS]
+        low = 0
+        high = len(self._offsets) - 1
         while high - low > _TOGETHER and not (offsets.complete and terms.complete):
             middle = (low + high) // 2
             offsets.check(middle, middle + 2)
             terms.check(self._steps[2 * middle], self._steps[2 * middle + 2])
             low, high = (middle, high) if self._spelling(middle) <= wanted else (low, middle)
         offsets.check(low, high + 1)
-        begin, end = self._steps[2 * low], self._steps[2 * high]
+        begin = self._steps[2 * low]
+        end = self._steps[2 * high]
         if not 0 <= begin <= end <= len(self._terms):
             raise self._damaged(OFFSETS, f"impossible bytes of term {low}")
         terms.check(begin, end)
@@ -324,7 +331,8 @@ class Postings:
         return place
 
     def _spelling(self, place: int) -> bytes:
-        start, stop = self._steps[2 * place], self._steps[2 * place + 2]
+        start = self._steps[2 * place]
+        stop = self._steps[2 * place + 2]
         if not 0 <= start <= stop <= len(self._terms):
             raise self._damaged(OFFSETS, f"impossible bytes of term {place}")
         return self._terms[start:stop]
@@ -339,10 +347,12 @@ def find_by_python(
     """The place of a term from `low` to before `high`."""
     # A memoryview returns single numbers several times faster than an array.
     steps = offsets.reshape(-1).data
-    begin, end = steps[2 * low], steps[2 * high]
+    begin = steps[2 * low]
+    end = steps[2 * high]
     while low < high:
         middle = (low + high) // 2
-        start, stop = steps[2 * middle], steps[2 * middle + 2]
+        start = steps[2 * middle]
+        stop = steps[2 * middle + 2]
         if not begin <= start <= stop <= end:
             return _UNKNOWN - 1 - middle
         spelling = terms[start:stop]
@@ -407,7 +417,8 @@ def merge_postings(segments: Sequence[SearchableSegment], folder: Path) -> None:
 
 def merged_positions(segments: Sequence[SearchableSegment]) -> list[NDArray[np.int64]]:
     """For each segment, (n,) int64: the new position of each passage, -1 for a deleted one."""
-    first, positions = 0, []
+    first = 0
+    positions = []
     for one in segments:
         kept = np.ones(len(one.postings), np.bool_) if one.live is None else one.live
         positions.append(np.where(kept, first - 1 + np.cumsum(kept), -1))
@@ -431,7 +442,9 @@ def _blocks(
         terms.append(term)
         if size >= _BLOCK:
             yield terms, held
-            terms, held, size = [], [[] for _ in sources], 0
+            terms = []
+            held = [[] for _ in sources]
+            size = 0
     if terms:
         yield terms, held
 

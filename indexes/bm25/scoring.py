@@ -73,11 +73,14 @@ class BM25Query(NamedTuple):
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The scores of chosen passages of one segment, and which of them match."""
         matches = np.zeros(len(positions), np.bool_)
-        read, wanted = self.found[segment], positions.astype(np.uint32)
-        live, postings = self.segments[segment].live, self.segments[segment].postings
+        read = self.found[segment]
+        wanted = positions.astype(np.uint32)
+        live = self.segments[segment].live
+        postings = self.segments[segment].postings
         alive = True if live is None else live[positions]
         # Which of the wanted hold each term, and by which posting.
-        rows, places = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
+        rows = [np.empty(0, np.intp)]
+        places = [np.empty(0, np.intp)]
         counts = np.zeros(len(read.ranges), np.int64)
         for term, (start, stop) in enumerate(read.ranges.tolist()):
             if start == stop:
@@ -88,7 +91,8 @@ class BM25Query(NamedTuple):
             rows.append(holding)
             places.append(start + near[holding])
             counts[term] = len(holding)
-        row, place = np.concatenate(rows), np.concatenate(places)
+        row = np.concatenate(rows)
+        place = np.concatenate(places)
         matches[row] = True
         if not len(row):
             return np.zeros(len(positions)), matches
@@ -114,7 +118,9 @@ class BM25Query(NamedTuple):
         scores = np.concatenate([best.scores for best in found])
         if len(scores) > k:
             kept = np.sort(top_places(scores, k))
-            segments, positions, scores = segments[kept], positions[kept], scores[kept]
+            segments = segments[kept]
+            positions = positions[kept]
+            scores = scores[kept]
         return Matches(segments, positions, scores)
 
 
@@ -424,7 +430,8 @@ def best_by_numpy(
     allowed: Allowed | None = None,
 ) -> Best:
     """As `best_passages`, without a compiler."""
-    postings, joined = segment.postings, read.joined()
+    postings = segment.postings
+    joined = read.joined()
     postings.check(joined)
     lengths = postings.lengths_of(joined.positions, joined.frequencies)
     values = np.repeat(factors, joined.counts) * weights(formula, joined.frequencies, lengths)

@@ -296,7 +296,8 @@ def _checksum(segment: int, field: int, key: Value, stored: int | bytes) -> int:
     """A 64-bit number, as SQLite keeps it: with a sign."""
     total = 0
     if not isinstance(stored, int):
-        total, stored = int(block_sums(np.frombuffer(stored, np.uint8)).sum(dtype=np.uint64)), -1
+        total = int(block_sums(np.frombuffer(stored, np.uint8)).sum(dtype=np.uint64))
+        stored = -1
     named = zlib.crc32(repr((segment, field, *key, stored)).encode())
     mixed = (named * 0x9E3779B97F4A7C15 + total) % 2**64
     return mixed - 2**64 if mixed >= 2**63 else mixed

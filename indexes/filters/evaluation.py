@@ -116,9 +116,11 @@ def matching_passages(
     connection: sqlite3.Connection, tables: str, condition: Condition, *parameters: str
 ) -> NDArray[np.int64]:
     """(m,) int64, ascending: the passages of the documents in `tables` that meet a condition."""
-    where, bound = condition.sql, [*parameters]
+    where = condition.sql
+    bound = [*parameters]
     if condition.field is not None:
-        tables, where = f"{tables}, json_each(d.metadata) AS f0", f"f0.key = ? AND {where}"
+        tables = f"{tables}, json_each(d.metadata) AS f0"
+        where = f"f0.key = ? AND {where}"
         bound.append(condition.field)
     rows = connection.execute(
         # The filter's SQL holds no value and no name: both are bound.
@@ -151,7 +153,8 @@ def _mask_of_values(
 ) -> Mask:
     """Those that have a value that meets a condition, deleted ones among them."""
     mask = np.zeros(len(live.segment.ids), np.bool_)
-    name, segment = condition.field or "", live.segment.number
+    name = condition.field or ""
+    segment = live.segment.number
     field = field_numbers(connection, [name]).get(name)
     if field is None:
         return mask

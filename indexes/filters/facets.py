@@ -108,7 +108,8 @@ def values_in(
     connection: sqlite3.Connection, counted: Counted, name: str, cache: RanksCache
 ) -> Iterator[tuple[Any, int, int]]:
     """The values of a field in a segment, each with its documents and matches; some repeatedly."""
-    live, (name, *_) = counted.live, parse_field(name)
+    live = counted.live
+    (name, *_) = parse_field(name)
     segment, size = live.segment.number, len(live.segment.ids)
     if live.is_pending or format_version(connection) < VALUES_SINCE:
         yield from _of_documents(connection, counted, counted.documents, name)
@@ -117,7 +118,8 @@ def values_in(
     if number is None:
         return
     ranks = cache.of(connection, segment, number, size)
-    documents, matches = ranks.counts(counted.documents), ranks.counts(counted.matches)
+    documents = ranks.counts(counted.documents)
+    matches = ranks.counts(counted.matches)
     for rank, (kind, value) in enumerate(ranks.values(), start=1):
         if documents[rank]:
             yield _value(kind, value), int(documents[rank]), int(matches[rank])
@@ -192,8 +194,10 @@ def _where(
     path: FieldPath, kind: str, value: Any, total: NDArray[np.int64], *, strings: bool
 ) -> str | None:
     """The filter that selects a value's documents."""
-    name, literal = written_field(path), written_value(value)
-    alone, listed = f"{name} = {literal}", f"{name} contains {literal}"
+    name = written_field(path)
+    literal = written_value(value)
+    alone = f"{name} = {literal}"
+    listed = f"{name} contains {literal}"
     if kind == "string" and strings:
         listed = f"({listed} and not {name} like '%')"
     parts = [

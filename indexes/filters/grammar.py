@@ -217,7 +217,8 @@ def tokens(text: str) -> Iterator[Token]:
             raise error_at(position, "text without NUL and lone surrogates", repr(character))
     position = 0
     while match := _TOKEN.match(text, position):
-        raw, kind = match.group(), match.lastgroup
+        raw = match.group()
+        kind = match.lastgroup
         if kind == "number":
             yield Token("number", position, raw, _number(raw, position))
         elif kind == "word":

@@ -22,7 +22,8 @@ _KEY = "sums"
 BLOCK = 4096
 _WORD = 8
 # Blocks summed in one step: neighbors, and scattered ones, which are copied.
-_STRETCH, _APART = 16_384, 1024
+_STRETCH = 16_384
+_APART = 1024
 # The whole file is checked once rows touch more than one in this many of its blocks.
 _SCAN_PER_BLOCK = 4
 
@@ -86,7 +87,8 @@ class BlockGuard:
 
     def check(self, start: int = 0, stop: int | None = None) -> None:
         """Compare the blocks of the rows from `start` to before `stop`, by default of all."""
-        start, stop = max(start, 0), self._rows if stop is None else min(stop, self._rows)
+        start = max(start, 0)
+        stop = self._rows if stop is None else min(stop, self._rows)
         if self.complete or start >= stop:
             return
         first = start * self._row_bytes // BLOCK

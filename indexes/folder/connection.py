@@ -102,7 +102,9 @@ class Session:
                 continue
             identity = before[:2] if locked else before
             if identity == _identity(self.folder, locked):
-                self.connection, self.locked, self.identity = connection, locked, identity
+                self.connection = connection
+                self.locked = locked
+                self.identity = identity
                 return
             connection.close()
 
@@ -324,7 +326,8 @@ def _identity(folder: Path, locked: bool) -> Identity:
 def _connect_reader(folder: Path) -> tuple[sqlite3.Connection, bool]:
     """A connection that reads, and whether it has locks; see `Session`."""
     give_up = time.monotonic() + _TRANSITION_SECONDS
-    database, log = folder / DATABASE_FILE, folder / _LOG
+    database = folder / DATABASE_FILE
+    log = folder / _LOG
     while True:
         reason = "this user may not write index.sqlite"
         # Where one may write the folder alone, SQLite would make files that its owner cannot write.
@@ -440,7 +443,8 @@ _SEAL = "seal"
 
 def read_settings(connection: sqlite3.Connection, key: str | None = None) -> dict[str, str]:
     """The JSON text of every setting, or of one, by key in ascending order."""
-    query, only = "SELECT key, value FROM settings ", () if key is None else (key,)
+    query = "SELECT key, value FROM settings "
+    only = () if key is None else (key,)
     return dict(connection.execute(query + ("WHERE key = ?" if only else "ORDER BY key"), only))
 
 

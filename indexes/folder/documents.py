@@ -380,7 +380,8 @@ def add_pending(
     """Let n passages wait in the database, with (n, d) vectors and the terms of each."""
     rows = []
     for passage, vector, terms in zip(ids, vectors, tokens, strict=True):
-        blob, text = vector.astype("<f4").tobytes(), json.dumps(list(terms))
+        blob = vector.astype("<f4").tobytes()
+        text = json.dumps(list(terms))
         rows.append((passage, blob, text, _pending_checksum(passage, blob, text)))
     connection.executemany("INSERT INTO pending VALUES (?, ?, ?, ?)", rows)
 

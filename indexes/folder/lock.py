@@ -138,7 +138,8 @@ def remains(current: Path) -> dict[Path, str]:
     """What interrupted commands left beside an index, and what to do about each."""
     found = {}
     if current.name:
-        old, new = aside_of(current), new_folder(current)
+        old = aside_of(current)
+        new = new_folder(current)
         # A writer may remove it meanwhile, so whether it is there is asked again.
         if current.exists() and old.is_dir() and not foreign_files(old) and old.is_dir():
             found[old] = "left by a replacement; `retriever compact` removes it"

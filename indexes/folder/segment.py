@@ -161,7 +161,8 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     manifest = read_manifest(folder, manifest_hash)
     for name, facts in manifest["files"].items():
         check_file(folder / name, facts)
-    passages, dimensions = manifest["passages"], manifest["dimensions"]
+    passages = manifest["passages"]
+    dimensions = manifest["dimensions"]
     sums = SegmentSums(folder, manifest)
     ids = map_array(folder / IDS_FILE, ("<i8",), (passages,))
     vectors = map_array(folder / VECTORS_FILE, ("<f4",), (passages, dimensions))
@@ -267,7 +268,9 @@ def live_segments(
         for one in segments
     ]
     if format_version(connection) >= VALUES_SINCE and (waiting := read_waiting(connection)):
-        ids, vectors, postings = waiting.ids, waiting.vectors, Postings.build(waiting.terms)
+        ids = waiting.ids
+        vectors = waiting.vectors
+        postings = Postings.build(waiting.terms)
         segment = Segment(PENDING, folder, "", ids, vectors, postings, FLAT_STRUCTURE)
         live.append(LiveSegment(postings=postings, segment=segment))
     return tuple(live)
@@ -350,7 +353,9 @@ def faster_merge(
     New passages of a merged segment that is scanned are those outside its largest part, too.
     """
     whole = sum(map(query_cost, parts))
-    best, cost, read = None, (1 - _SAVED) * whole, math.inf
+    best = None
+    cost = (1 - _SAVED) * whole
+    read = math.inf
     for start in range(len(parts)):
         for stop in range(start + 1, len(parts) + 1):
             chosen = parts[start:stop]
@@ -365,7 +370,9 @@ def faster_merge(
             merged = query_cost(Part(passages, scanned)) if passages else 0.0
             after = whole - sum(map(query_cost, chosen)) + merged
             if (after, passages) <= (cost, read):
-                best, cost, read = range(start, stop), after, passages
+                best = range(start, stop)
+                cost = after
+                read = passages
     return best
 
 

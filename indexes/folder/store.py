@@ -177,7 +177,8 @@ def snapshot_index(folder: str | Path, target: str | Path, progress: Stage = no_
         StorageError: the disk is full or cannot be written.
         NotAnIndexError, FormatVersionError
     """
-    folder, target = Path(folder), Path(target).resolve()
+    folder = Path(folder)
+    target = Path(target).resolve()
     # The segments copied, by number and SHA-256 of the manifest: files linked, and files copied. Of
     # what was copied of one commit, a later one keeps what it names too.
     done: dict[tuple[int, str], tuple[int, int]] = {}
@@ -220,7 +221,8 @@ def _copy_commit(
     session: Session, new: Path, done: dict[tuple[int, str], tuple[int, int]], progress: Stage
 ) -> Backup:
     """Copy a commit; `done` are the segments that were copied of an earlier one."""
-    folder, connection = session.folder, session.connection
+    folder = session.folder
+    connection = session.connection
     (documents,) = connection.execute("SELECT count(*) FROM documents").fetchone()
     named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
     for number, manifest in set(done) - set(named):
@@ -229,7 +231,8 @@ def _copy_commit(
     copied = progress("copying segments", len(named))
     for number, manifest in named:
         if (number, manifest) not in done:
-            source, into = segment_folder(folder, number), segment_folder(new, number)
+            source = segment_folder(folder, number)
+            into = segment_folder(new, number)
             done[number, manifest] = _copy_segment(source, manifest, into)
         copied(1)
     _copy_database(connection, new / DATABASE_FILE, progress)
@@ -274,7 +277,8 @@ def _copy_database(connection: sqlite3.Connection, target: Path, progress: Stage
     with storage_errors(target.parent):
         target.unlink(missing_ok=True)
         (total,) = connection.execute("PRAGMA page_count").fetchone()
-        update, told = progress("copying database pages", total), 0
+        update = progress("copying database pages", total)
+        told = 0
 
         def tell(_: int, remaining: int, total: int) -> None:
             nonlocal told

@@ -146,7 +146,8 @@ class FolderReader:
         _LOCK.release()
 
     def _current(self, session: Session) -> Commit:
-        state, known = session.state, self._commit
+        state = session.state
+        known = self._commit
         if known.identity != session.identity:
             known = Commit(session.identity)
         if known.state == state:
@@ -243,7 +244,8 @@ class FolderView:
         self._folder = folder
         self._connection = connection
         self.commit = commit
-        self.identity, self.generation = commit.identity, commit.generation
+        self.identity = commit.identity
+        self.generation = commit.generation
         self.segments = commit.segments
         self.passage_count = commit.bm25.statistics.passages
         self.document_frequencies = commit.bm25.document_frequencies
@@ -294,7 +296,9 @@ class FolderView:
     ) -> Facets:
         from indexes.filters.facets import counted_documents, counted_facet, values_in
 
-        commit, matching, fields = self.commit, None, {}
+        commit = self.commit
+        matching = None
+        fields = {}
         if terms is not None:
             matching = commit.bm25.query(terms).matching()
         queried = matching is not None
@@ -488,14 +492,17 @@ class FolderRanking:
         permitted = self.commit.live if self.allowed is None else self.allowed
         found = []
         for live, allowed in zip(self.commit.segments, permitted, strict=True):
-            own, guard = live.segment.vectors, live.segment.vectors_guard
+            own = live.segment.vectors
+            guard = live.segment.vectors_guard
             how = live.segment.structure
             found.append(how.search(own, vectors, depth, allowed, self.recall, guard))
         # Places ascend as passage ids do.
-        firsts, nearest = self.commit.firsts, []
+        firsts = self.commit.firsts
+        nearest = []
         for parts in zip(*found, strict=True):
             placed = [first + part[0] for first, part in zip(firsts[:-1], parts, strict=True)]
-            places, scores = np.concatenate(placed), np.concatenate([part[1] for part in parts])
+            places = np.concatenate(placed)
+            scores = np.concatenate([part[1] for part in parts])
             order = np.argsort(places)
             best = np.sort(nearest_of(places[order], scores[order], depth)[0])
             ends = np.searchsorted(best, firsts)
@@ -527,7 +534,8 @@ class FolderRanking:
         for index, live in enumerate(self.commit.segments):
             here = matches.segments == index
             ids[here] = live.segment.ids_at(matches.positions[here])
-        everyone, none = np.ones(len(ids), np.bool_), np.zeros(len(ids))
+        everyone = np.ones(len(ids), np.bool_)
+        none = np.zeros(len(ids))
         return Candidates(ids, none, matches.scores, everyone, len(ids) < depth)
 
 

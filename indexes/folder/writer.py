@@ -186,7 +186,8 @@ class FolderWriter:
         merged = 0
         while True:
             live = self.segments()
-            sizes, dead = [len(one.segment.ids) for one in live], [one.deleted for one in live]
+            sizes = [len(one.segment.ids) for one in live]
+            dead = [one.deleted for one in live]
             chosen = next_merge(sizes, dead)
             if chosen is None:
                 return merged
@@ -312,7 +313,8 @@ class FolderWriter:
 
     def _faster_merge(self, added: int) -> Sequence[LiveSegment]:
         """The segments to merge for faster queries, if any."""
-        live, structures = self.segments(), self.structures
+        live = self.segments()
+        structures = self.structures
 
         def is_scanned(passages: int) -> bool:
             dimensions = live[0].segment.vectors.shape[1]

@@ -49,12 +49,14 @@ from indexes.protocol import NewDocument, StoredDocument, StructureSettings
 
 FORMAT = 2
 # Bytes of a string, and elements of an array: limits of Milvus.
-_MOST_BYTES, _MOST_ELEMENTS = 65_535, 4096
+_MOST_BYTES = 65_535
+_MOST_ELEMENTS = 4096
 _SPARSE_DIMENSIONS = 2**32 - 2
 _TYPES = {"auto": "HNSW", "hnsw": "HNSW", "flat": "FLAT", "diskann": "DISKANN"}
 _LITE_TYPES = {"auto": "FLAT", "flat": "FLAT"}
 _PARAMETERS = {"HNSW": {"M": 32, "efConstruction": 200}}
-_INDEX, _STATISTICS = "retriever.index", "retriever.statistics"
+_INDEX = "retriever.index"
+_STATISTICS = "retriever.statistics"
 # A setting while a writer changes rows. One that finds it counts terms and languages again.
 UNCOUNTED = "uncounted"
 
@@ -118,7 +120,8 @@ def open_collection(connection: Connection, alias: str) -> Collection:
 
 def create_collection(connection: Connection, alias: str, begun_with: str, settings: Any) -> None:
     """Make an empty collection, and give it an alias that no collection has."""
-    client, location = connection.client, connection.location
+    client = connection.client
+    location = connection.location
     from pymilvus import DataType
 
     name = f"{location.index}_{uuid.uuid4().hex[:12]}"
@@ -151,7 +154,8 @@ def create_collection(connection: Connection, alias: str, begun_with: str, setti
 
 def index_type(location: Location, structures: Mapping[str, Any]) -> str:
     """Milvus's name of a search structure."""
-    known, asked = _LITE_TYPES if location.file else _TYPES, StructureSettings(**structures)
+    known = _LITE_TYPES if location.file else _TYPES
+    asked = StructureSettings(**structures)
     if asked.index_type not in known:
         # Milvus Lite loses hits of filtered queries with others.
         raise ConfigError(
@@ -225,7 +229,8 @@ def document_of(rows: Iterable[Row]) -> StoredDocument | None:
         head["hash"] != first["hash"] for head in heads
     ):
         return None
-    text, passages = "", []
+    text = ""
+    passages = []
     for row, head in zip(ordered, heads, strict=True):
         if head["offset"] + len(row["text"]) > len(text):
             text = text[: head["offset"]] + row["text"]
@@ -340,7 +345,8 @@ def _selected(node: Expression, doubts: set[int], *, negated: bool = False) -> s
         parts = [_selected(part, doubts, negated=negated) for part in node.parts]
         return f"({word.join(parts)})"
     path = ("own" if node.field.own else "metadata", *node.field.names)
-    exists, string = fact("exists", path), fact("string", path)
+    exists = fact("exists", path)
+    string = fact("string", path)
     equal = [fact("equals", path, *_key(value)) for value in node.values]
     match node.operator:
         case "exists":
@@ -362,7 +368,8 @@ def _selected(node: Expression, doubts: set[int], *, negated: bool = False) -> s
         case operator:
             (value,) = node.values
             kind = type_of(value)
-            typed, unordered = fact(kind, path), fact("unordered", kind, path)
+            typed = fact(kind, path)
+            unordered = fact("unordered", kind, path)
             doubts.add(unordered if _is_ordered(value) else typed)
             text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
             place = f'values["{_place(path)}"]'

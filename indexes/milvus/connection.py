@@ -61,7 +61,8 @@ class Location:
 
 def parse_location(url: str) -> Location:
     """The location that a URL names."""
-    location, options = None, {}
+    location = None
+    options = {}
     # Errors of these calls may repeat a secret.
     with suppress(ValueError):
         parts = urlsplit(url)
@@ -84,11 +85,13 @@ def _in_file(parts: SplitResult, options: dict[str, str]) -> Location:
 
 
 def _on_server(parts: SplitResult, options: dict[str, str]) -> Location:
-    host, tls = parts.hostname, options.pop("tls", "false").lower()
+    host = parts.hostname
+    tls = options.pop("tls", "false").lower()
     timeout = float(options.pop("timeout", _TIMEOUT))
     if not host or tls not in ("true", "false") or not 0 < timeout < 1e6:
         raise ValueError
-    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    user = unquote(parts.username or "")
+    password = unquote(parts.password or "")
     credentials = f"{user}:{password}"
     if not password:
         # A name alone is a token.
@@ -124,7 +127,9 @@ class Connection:
     def close(self) -> None:
         """Release the client; later requests raise ClosedIndexError."""
         with self._lock:
-            client, self._client, self._closed = self._client, None, True
+            client = self._client
+            self._client = None
+            self._closed = True
         if client is not None and self._process == os.getpid():
             with suppress(Exception):
                 client.close()

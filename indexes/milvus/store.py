@@ -153,7 +153,9 @@ class MilvusWriter(Writer):
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> bool:
         """Add or replace documents, row by row; see `indexes.protocol.Committer`."""
-        view, terms, metadata = self._view, list(tokens), metadata or {}
+        view = self._view
+        terms = list(tokens)
+        metadata = metadata or {}
         dimensions = view.collection.dimensions
         if terms and vectors.shape[1] != dimensions:
             raise ValueError(

@@ -66,7 +66,9 @@ _MOST = 16_384
 _EFFORTS = {"HNSW": "ef", "DISKANN": "search_list"}
 _LEAST_EFFORT = 100
 # Rows of a request with texts or vectors, or without; documents that are read together.
-_HEAVY, _LIGHT, _READ = 500, 4000, 256
+_HEAVY = 500
+_LIGHT = 4000
+_READ = 256
 # Texts that are read for the terms with a beginning.
 _MOST_TEXTS = 1000
 # What a pattern of `like` takes for more than itself.
@@ -126,7 +128,8 @@ class MilvusView(View):
         where: Where | None = None,
         recall: float | None = None,
     ) -> MilvusRanking:
-        settings, refused = bm25 or BM25Settings(), ""
+        settings = bm25 or BM25Settings()
+        refused = ""
         if recall is not None and self.kind != "FLAT":
             refused = f"recall: Milvus does not measure that of its index {self.kind}; leave it out"
         if settings.variant == "okapi":
@@ -238,14 +241,19 @@ class MilvusView(View):
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         """The stored passages with these ids; their texts are blank before the passage."""
-        found, rows = {}, self._passages(passages, ["text", *HEAD])
+        found = {}
+        rows = self._passages(passages, ["text", *HEAD])
         # Where a passage is depends on all that precedes it.
         outlined = {row["document"] for row in rows.values() if "outline" in row["head"]}
         whole = {one.id: one for one in self._documents(sorted(outlined))}
         for passage, row in rows.items():
-            id_, head, text, outline = row["id"], row["head"], row["text"], ""
+            id_ = row["id"]
+            head = row["head"]
+            text = row["text"]
+            outline = ""
             if id_ in whole:
-                text, outline = whole[id_].text, whole[id_].outline
+                text = whole[id_].text
+                outline = whole[id_].outline
             else:
                 text = " " * head["offset"] + text
             whose = id_, head["title"], text, row["metadata"]
@@ -280,7 +288,8 @@ class MilvusView(View):
         return settings[key] if default is None else settings.get(key, default)
 
     def describe(self) -> dict[str, Any]:
-        version, collection = self.connection.call("get_server_version"), self.collection
+        version = self.connection.call("get_server_version")
+        collection = self.collection
         return {
             "format_version": FORMAT,
             # Milvus tells neither how many rows wait to be removed, nor what it takes.
@@ -372,7 +381,8 @@ class MilvusRanking:
                     weighted[dimension] = max(factor, 1e-6, weighted.get(dimension, 0))
             holders = self._search("sparse", weighted, min(4 * depth + 64, _MOST), fields)
         rows = [row for _, row in sorted((nearest | holders).items())]
-        dense, chosen = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
+        dense = np.zeros(len(rows))
+        chosen = np.zeros(len(rows), np.bool_)
         bm25, matches = self._bm25(factors, rows)
         if rows and mode != "bm25":
             vectors = np.array([row["vector"] for row in rows], np.float32)
@@ -410,7 +420,8 @@ class MilvusRanking:
         self, factors: dict[Term, float], rows: Sequence[Row]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """(n,) the BM25 scores of passages, and whether each holds a term."""
-        scores, matches = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
+        scores = np.zeros(len(rows))
+        matches = np.zeros(len(rows), np.bool_)
         if not factors:
             return scores, matches
         mean_length = max(self.view.collection.terms, 1) / max(self.view.passage_count, 1)

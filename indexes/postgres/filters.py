@@ -70,10 +70,13 @@ def _joined(joint: str, parts: Sequence[Condition]) -> Condition:
 
 
 def _compared(comparison: Comparison) -> Condition:
-    own, names, wanted = comparison.field.own, comparison.field.names, comparison.values
+    own = comparison.field.own
+    names = comparison.field.names
+    wanted = comparison.values
     value = "d.metadata" + " -> %s::text" * len(names)
     if own:
-        column, names = "d.id" if names[0] == "id" else "d.title", ()
+        column = "d.id" if names[0] == "id" else "d.title"
+        names = ()
         value = f"to_jsonb({column})"
     text = f"(({value}) #>> ARRAY[]::text[])"
     string = f"jsonb_typeof({value}) = 'string'"

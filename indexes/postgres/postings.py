@@ -25,7 +25,8 @@ from indexes.protocol import Expansion
 
 POSTING = np.dtype([("passage", "<i8"), ("frequency", "<u4"), ("length", "<u4")])
 # Batches of fewer passages are joined, this many together. Releases before had levels 1 and 2, too.
-_SMALL, _BATCHES = 8192, 32
+_SMALL = 8192
+_BATCHES = 32
 _JOINED = 3
 # Blocks that are read together.
 _STREAMED = 1000

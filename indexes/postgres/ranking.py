@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 GRAPH = "hnsw"
 _MOST_DIMENSIONS = 2000  # of pgvector's graph
 # The least `hnsw.ef_search`, and the most that pgvector takes.
-_LEAST_EFFORT, _MOST_EFFORT = 200, 1000
+_LEAST_EFFORT = 200
+_MOST_EFFORT = 1000
 
 
 def copy_passages(
@@ -157,12 +158,14 @@ class PostgresRanking:
     def _candidates(
         self, query: Query, mode: Mode, depth: int, few: NDArray[np.int64] | None
     ) -> Candidates:
-        matched, scores = np.empty(0, np.int64), np.empty(0)
+        matched = np.empty(0, np.int64)
+        scores = np.empty(0)
         if mode != "dense":
             matched, scores = self._matches(query.terms)
         best = self._best(matched, scores, depth, few)
         if mode == "bm25":
-            everyone, none = np.ones(len(best), np.bool_), np.zeros(len(best))
+            everyone = np.ones(len(best), np.bool_)
+            none = np.zeros(len(best))
             found = scores[np.searchsorted(matched, best)]
             return Candidates(best, none, found, everyone, len(best) < depth)
         vector = np.ascontiguousarray(query.vector, np.float32)
@@ -234,7 +237,8 @@ class PostgresRanking:
         """The passages that pass the filter, ascending; None if they are many."""
         # So many that following the graph until `depth` of them are met costs less.
         assert self._where is not None
-        row, filtered = self._row, self._view.filtered
+        row = self._row
+        filtered = self._view.filtered
         limit = math.isqrt(_STEP_COST * depth * max(row.passages, 1))
         key = (row.identity, row.generation, self._where.text, limit)
         found = filtered.get(key)

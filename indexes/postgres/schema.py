@@ -58,7 +58,8 @@ from indexes.protocol import StructureSettings
 
 LEAST_SERVER = 13
 _LONGEST_NAME = 200
-_INT8, _INT8_ARRAY = 20, 1016
+_INT8 = 20
+_INT8_ARRAY = 1016
 # What it logs beside an error is the same error.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 

@@ -74,7 +74,8 @@ _RETRIES = 5
 _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 _MOST_DIMENSIONS = 16_000
 # Deleted passages whose postings stay: few, or this share of the others.
-_FEW_DEAD, _DEAD_SHARE = 1000, 0.2
+_FEW_DEAD = 1000
+_DEAD_SHARE = 0.2
 
 
 class PostgresWriter(Writer):

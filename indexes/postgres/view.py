@@ -95,7 +95,8 @@ class PostgresReader:
     def close(self) -> None:
         """Close what is idle now, and the other connections at the end of their views."""
         with self._lock:
-            idle, self._idle = self._idle or [], None
+            idle = self._idle or []
+            self._idle = None
         for connection in idle if self._process == os.getpid() else ():
             connection.close()
 
@@ -134,7 +135,8 @@ class PostgresReader:
                 raise ClosedIndexError(f"{self._location}: the index was closed; open it again")
             if self._process != os.getpid():
                 # The connections are the parent's, which goes on using them.
-                self._process, self._idle = os.getpid(), []
+                self._process = os.getpid()
+                self._idle = []
             if self._idle:
                 return self._idle.pop()
         return connect(self._location)
@@ -345,7 +347,8 @@ class PostgresView(View):
         return self.row.setting(key, default)
 
     def describe(self) -> dict[str, Any]:
-        row, info = self.row, self.tables.connection.info
+        row = self.row
+        info = self.tables.connection.info
         ((version, replica, size),) = self.rows(
             "SELECT extversion, pg_is_in_recovery(), (SELECT sum(pg_total_relation_size("
             "to_regclass(name)))::bigint FROM unnest(%s::text[]) AS name) "
@@ -372,13 +375,17 @@ class PostgresView(View):
 
         What pages hold is the server's to check (``initdb --data-checksums``, ``pg_amcheck``).
         """
-        place, row, documents, owned = self.location, self.row, 0, 0
+        place = self.location
+        row = self.row
+        documents = 0
+        owned = 0
         if not row.is_sealed:
             yield f"{place}: a setting was altered (the checksum of all differs)"
         if problem := self.tables.languages().problem(self.setting(LANGUAGES, {})):
             yield f"{place}: {problem}"
         for one in self._streamed(_DOCUMENT):
-            documents, owned = documents + 1, owned + len(one[-1])
+            documents = documents + 1
+            owned = owned + len(one[-1])
             try:
                 self._stored(one)
             except DamagedIndexError as error:
@@ -399,7 +406,8 @@ class PostgresView(View):
         ):
             if found != expected:
                 yield f"{place}: expected {expected} {what}, as the index says, found {found}"
-        sums, wrong = np.zeros(len(passages), np.int64), np.int64(0)
+        sums = np.zeros(len(passages), np.int64)
+        wrong = np.int64(0)
         for *_, postings in all_blocks(self.tables):
             held = postings["passage"]
             places = np.searchsorted(passages, held)

@@ -28,7 +28,8 @@ Nearest = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 # Below these shares of allowed vectors, copying them out is cheaper than testing every one, and
 # scoring them exactly is cheaper than scanning all.
-_GATHER_SHARE, _EXACT_SHARE = 1 / 16, 1 / 4
+_GATHER_SHARE = 1 / 16
+_EXACT_SHARE = 1 / 4
 # Vectors copied at once where nothing is compiled: they stay in the processor's cache.
 _COPIED = 512
 # Numbers that one thread scans for one query: 0.5 GB, some 50 ms. Threads of FAISS and of NumPy's
@@ -48,7 +49,8 @@ _SCANS = 16
 # that takes a third of the processor's time.
 _ALONE = 64
 # More numbers get no codes: 134 MB. Some at a time are coded, which stay in the cache.
-_MOST_CODED, _AT_ONCE = 2**27, 2**17
+_MOST_CODED = 2**27
+_AT_ONCE = 2**17
 # More numbers are not copied: 134 MB.
 _MOST_COPIED = 2**25
 # What all scales are above, so that no quotient is out of range.
@@ -95,13 +97,15 @@ def search_flat(
 def nearest_of(positions: NDArray[np.int64], scores: NDArray[np.float64], k: int) -> Nearest:
     """The `k` best of some passages, whatever others are among them."""
     is_number = ~np.isnan(scores)
-    positions, scores = positions[is_number], scores[is_number]
+    positions = positions[is_number]
+    scores = scores[is_number]
     top = np.partition(scores, -k)[-k:] if k < len(scores) else scores
     decimals = decimals_of(float(np.abs(top).max(initial=1.0)))
     if k < len(scores):
         # Those that are not rounded to less than the k-th.
         kept = scores >= top[0] - 10.0**-decimals
-        positions, scores = positions[kept], scores[kept]
+        positions = positions[kept]
+        scores = scores[kept]
     best = np.argsort(-np.round(scores, decimals), kind="stable")[:k]
     return positions[best], scores[best]
 
@@ -238,7 +242,8 @@ class Codes:
         coded = self._made = self._made or _Coded.of(vectors)
         # The squares of large numbers are beyond single precision.
         wide = query.astype(np.float64)
-        largest, length = float(np.abs(wide).max()), float(np.linalg.norm(wide))
+        largest = float(np.abs(wide).max())
+        length = float(np.linalg.norm(wide))
         if not math.isfinite(coded.error + length):
             return None
         # Sums of products stay below 2 ** 31.
@@ -248,7 +253,8 @@ class Codes:
         # And four roundings in single precision.
         error = coded.error * length + coded.longest * (rest + 4e-7 * length)
         margin = (2 * error + tie_slack(coded.longest * length + error)) / step
-        scores, positions = np.empty(len(vectors), np.float32), np.empty(len(vectors), np.int64)
+        scores = np.empty(len(vectors), np.float32)
+        positions = np.empty(len(vectors), np.int64)
         bits = _NO_BITS if allowed is None else allowed.bits
         whole = whole.astype(np.int16)
         found = compiled.near(*coded[:2], whole, bits, k, margin, scores, positions)
@@ -266,7 +272,8 @@ class _Coded(NamedTuple):
     @classmethod
     def of(cls, vectors: NDArray[np.float32]) -> _Coded:
         """The codes of vectors (n, d)."""
-        codes, scales = np.empty(vectors.shape, np.int8), np.empty(len(vectors), np.float32)
+        codes = np.empty(vectors.shape, np.int8)
+        scales = np.empty(len(vectors), np.float32)
         # In single precision, squares of smaller numbers are lost.
         error = longest = 1e-17
         rows = max(1, _AT_ONCE // vectors.shape[1])
@@ -317,7 +324,8 @@ class SegmentStructure(NamedTuple):
         """The best vectors of a segment, exactly or through its structure."""
         if self.structure is None:
             return search_flat(vectors, queries, k, allowed, guard, self.codes)
-        searcher, effort = self.structure.searcher, self.effort(recall)
+        searcher = self.structure.searcher
+        effort = self.effort(recall)
         return searcher.search(vectors, queries, k, allowed, effort, guard)
 
     def effort(self, recall: float | None) -> int | None:

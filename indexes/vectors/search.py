@@ -36,7 +36,9 @@ def sizes_of(core: Any) -> NDArray[np.int64]:
 
 
 # Candidates re-scored for each result, by how much of a vector the codes keep.
-WHOLE, BYTES, COARSE = 1, 2, 10
+WHOLE = 1
+BYTES = 2
+COARSE = 10
 
 
 class Searcher(ABC):
@@ -49,7 +51,8 @@ class Searcher(ABC):
         self._owner = index  # of what the core points to
         self._path = path
         self._transforms, self._core = unwrap(index)
-        self.n, self.d = int(index.ntotal), int(index.d)
+        self.n = int(index.ntotal)
+        self.d = int(index.d)
         kept = code_bytes(self._core)
         is_reduced = any(transform.d_out < transform.d_in for transform in self._transforms)
         if is_reduced or kept < self.d:
@@ -144,7 +147,8 @@ class ListMembers:
         new = unique(lists[lists >= 0])
         new = new[held[new] < 0]
         if len(new):
-            sizes, stops = self._sizes[new], self._stops[new]
+            sizes = self._sizes[new]
+            stops = self._stops[new]
             # The places of the members of all these lists, one list after the other.
             ends = np.cumsum(sizes)
             places = np.repeat(stops - ends, sizes) + np.arange(ends[-1])
@@ -188,10 +192,13 @@ class ListGuard:
 _QUERY_BLOCK = 32
 # Ids of a list that are tested in the time that it takes to fetch and score one vector, and how
 # often as many vectors as the first reading meets are met in the end, about.
-_IDS_PER_VECTOR, _READINGS = 25, 2.5
+_IDS_PER_VECTOR = 25
+_READINGS = 2.5
 # Behind a filter: allowed vectors that the first reading meets at least; how many of the best
 # judge a reading; and which share of them the last reading may have brought.
-_FIRST_READING, _JUDGING, _LAST_READING_SHARE = 512, 100, 0.25
+_FIRST_READING = 512
+_JUDGING = 100
+_LAST_READING_SHARE = 0.25
 # Behind a filter, codes that keep little of a vector give this many times as many candidates.
 _MORE_OF_COARSE = 4
 
@@ -298,7 +305,8 @@ class ListSearcher(Searcher):
             both_scores = np.concatenate([scores[reading], new[1]], axis=1)
             order = np.argsort(-both_scores, axis=1, kind="stable")[:, :kept]
             rows = np.arange(len(order))[:, None]
-            positions[reading], scores[reading] = both[rows, order], both_scores[rows, order]
+            positions[reading] = both[rows, order]
+            scores[reading] = both_scores[rows, order]
             target[reading] = 2 * met[rows[:, 0], reach[reading] - 1]
             start[reading] = reach[reading]
             judges = positions[reading] >= 0
@@ -381,9 +389,12 @@ def _first_reading(wanted: int) -> int:
 
 # How many vectors are scanned in the time that one candidate takes: in a graph, to compare the
 # links of a node with the query; elsewhere, to fetch and re-score it.
-_SCAN_PER_STEP, _SCAN_PER_CANDIDATE = 64, 16
-_GRAPH_EFFORTS, _GRAPH_DEFAULT = (16, 32, 64, 128, 256, 512, 1024), 128
-_OTHER_EFFORTS, _OTHER_DEFAULT = (1, 2, 4, 8, 16), 4
+_SCAN_PER_STEP = 64
+_SCAN_PER_CANDIDATE = 16
+_GRAPH_EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
+_GRAPH_DEFAULT = 128
+_OTHER_EFFORTS = (1, 2, 4, 8, 16)
+_OTHER_DEFAULT = 4
 
 
 class NeighborSearcher(Searcher):

@@ -100,7 +100,8 @@ class Structure:
 
     def _guarded(self, faiss: Any, index: Any) -> ListGuard | None:
         """What checks inverted lists before they are read; other structures are checked."""
-        start, end = self.facts.guarded, self.facts.bytes
+        start = self.facts.guarded
+        end = self.facts.bytes
         content = mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
         guard = self.guard(self.path.name, np.frombuffer(content, np.uint8))
         if guard.complete or start >= end:
@@ -128,7 +129,8 @@ def write_structure(
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write, _CHUNK))
         size = file.tell()
         guarded = size - _unguarded(faiss, index)
-        (n, d), name = vectors.shape, choice.name
+        (n, d) = vectors.shape
+        name = choice.name
         facts = StructureFacts(name, choice.factory, n, d, size, guarded, faiss.__version__)
         file.flush()
         trailer = {**asdict(facts), "crc32": _crc32(file.fileno(), facts)}
@@ -170,14 +172,16 @@ def _read_facts(path: Path, descriptor: int) -> tuple[StructureFacts, int]:
 
 def _require_shape(path: Path, expected: tuple[int, int], found: tuple[int, int]) -> None:
     if found != expected:
-        (n, d), (other_n, other_d) = expected, found
+        (n, d) = expected
+        (other_n, other_d) = found
         raise damaged(path, f"expected {n} vectors of {d} dimensions, found {other_n} of {other_d}")
 
 
 def _crc32(descriptor: int, facts: StructureFacts) -> int:
     """CRC-32 of what the end of the file says and of the bytes that it says to check."""
     total = zlib.crc32(json.dumps(asdict(facts)).encode())
-    place, end = 0, min(facts.guarded, facts.bytes)
+    place = 0
+    end = min(facts.guarded, facts.bytes)
     while place < end and (chunk := os.pread(descriptor, min(end - place, _CHUNK), place)):
         total = zlib.crc32(chunk, total)
         place += len(chunk)

@@ -312,7 +312,8 @@ class Assembler:
 
     def split(self, record: Record) -> Document:
         """The document of a record, whose `values` it takes; its id is empty if it has none."""
-        where, values = record.where, record.values
+        where = record.where
+        values = record.values
         if record.fault is not None:
             raise SourceError(f"{where}: {record.fault}")
         if self._first is None:

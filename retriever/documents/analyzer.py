@@ -279,8 +279,10 @@ class Analyzer:
         if self.settings.language != AUTO:
             pattern, _, words = self._read(text)
             return self._query_terms(text, pattern, words)[0]
-        ascii_only, terms = text.isascii(), list[str]()
-        whole, choices = list[str](), iter([tuple(held)])
+        ascii_only = text.isascii()
+        terms = list[str]()
+        whole = list[str]()
+        choices = iter([tuple(held)])
         if len(held) != 1:
             whole = self._pattern(ascii_only, False).findall(text)
             sample = separated(whole) if self._is_whole else whole
@@ -402,7 +404,8 @@ class Analyzer:
         self, text: str, languages_of: Callable[..., tuple[str, ...]] | None = None
     ) -> tuple[re.Pattern[str], list[str], _Words]:
         """Return the pattern of units, the units of a text, and the words with their terms."""
-        ascii_only, language = text.isascii(), self.settings.language
+        ascii_only = text.isascii()
+        language = self.settings.language
         pattern = self._pattern(ascii_only, language in _APOSTROPHE_SEPARATES)
         units = pattern.findall(text)
         if language != AUTO:
@@ -575,7 +578,9 @@ class _Words(dict[str, tuple[str, ...]]):
         """How words of a script become terms, whose language may be that of the settings."""
         import Stemmer
 
-        language, stop_words, stem = self.settings.language, self.stop_list, str
+        language = self.settings.language
+        stop_words = self.stop_list
+        stem = str
         if language == AUTO:
             here = (one for one in self.languages if SCRIPT_OF.get(one) == script)
             language = next(here, DEFAULT_LANGUAGES.get(script, ""))
@@ -660,7 +665,8 @@ def _languages() -> tuple[frozenset[str], frozenset[str]]:
 @cache
 def _stop_words(language: str, is_plain: bool) -> frozenset[str]:
     """The stop words of a language in folded form."""
-    turkish, splits = language == "turkish", language in _APOSTROPHE_SEPARATES
+    turkish = language == "turkish"
+    splits = language in _APOSTROPHE_SEPARATES
     language = _SAME_STOP_WORDS.get(language, language)
     if language == "english":
         return ENGLISH_STOP_WORDS

@@ -176,7 +176,8 @@ def word_pattern(
     # Most words end here, without what makes longer units slow.
     signs = "._" + apostrophes + (f"&:/+#{_HYPHENS}" if is_whole else "")
     alone = f"[A-Za-z0-9]++(?![{signs}]" + ("" if ascii_only else r"|[^\x00-\x7f]") + ")|"
-    spaceless, run = "", "[A-Za-z0-9]+"
+    spaceless = ""
+    run = "[A-Za-z0-9]+"
     if not ascii_only:
         marks = f"[{mark_ranges()}{LIKE_MARKS}]"
         inside = f"[{mark_ranges()}{LIKE_MARKS}{_UNSEEN}]" if is_whole else marks

@@ -22,7 +22,8 @@ from typing import Any
 FIRST = 200
 # A language other than its script's default has this share of the words of the script as function
 # words, and this multiple of the default's.
-_SHARE, _MULTIPLE = 0.12, 1.5
+_SHARE = 0.12
+_MULTIPLE = 1.5
 # So many function words are no evidence.
 _FEW = 2
 # So many words without a function word of a language that has a list are of another language, and

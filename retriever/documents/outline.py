@@ -15,7 +15,8 @@ MarkKind = Literal["page", "heading", "line", "message", "label"]
 _KINDS = get_args(MarkKind)
 _BETWEEN = " › "
 _offset = attrgetter("offset")
-_NUMBER, _LABEL = re.compile("[0-9]{1,9}"), re.compile("[^\0\n\ud800-\udfff]*")
+_NUMBER = re.compile("[0-9]{1,9}")
+_LABEL = re.compile("[^\0\n\ud800-\udfff]*")
 
 
 class Mark(NamedTuple):

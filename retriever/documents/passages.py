@@ -272,7 +272,8 @@ class _Structure(NamedTuple):
             chosen = places[bisect_left(places, start) : bisect_left(places, stop)]
             return [place - start for place in chosen]
 
-        first, last = bisect_left(self.headings, (start,)), bisect_left(self.headings, (stop,))
+        first = bisect_left(self.headings, (start,))
+        last = bisect_left(self.headings, (stop,))
         headings = [(begin - start, end - start) for begin, end in self.headings[first:last]]
         tables = [
             (max(begin - start, 0), min(end, stop) - start)
@@ -300,7 +301,9 @@ def cut_document(
     document: Document, encoder: Encoder, settings: PassageSettings
 ) -> Iterator[tuple[list[tuple[int, int]], list[Any], bool]]:
     """By blocks of a text: spans of passages, their word pieces, whether anything was cut off."""
-    window, text, context = encoder.spec.max_length, document.text, settings.context
+    window = encoder.spec.max_length
+    text = document.text
+    context = settings.context
     structure = _Structure.of(document) if settings.structure and document.outline else None
     places = [0, *(mark.offset + 1 for mark in document.outline if mark.kind == "heading")]
     contexts = (passage_text(document, (one, one), context) for one in places)
@@ -308,7 +311,8 @@ def cut_document(
     # A title that fills the window would leave no room for text: it gets at most half.
     budget = max(window - around, window // 2)
     start: int | None = 0
-    size, covered = BLOCK, 0
+    size = BLOCK
+    covered = 0
     while start is not None:
         block = text[start : _block_end(text, start, size)]
         is_last = start + len(block) == len(text)
@@ -337,7 +341,8 @@ def cut_document(
         for i, row in zip(cut, encoder.truncate([texts[i] for i in cut]), strict=True):
             rows[i] = row
         yield spans[: len(rows)], rows, truncated or bool(cut)
-        start, covered = None if truncated else following, spans[-1][1]
+        start = None if truncated else following
+        covered = spans[-1][1]
 
 
 def _block_end(text: str, start: int, size: int) -> int:
@@ -376,7 +381,8 @@ def split_passages(
         ends = _structured_ends(text, starts, structure, sentences, words)
         sections = ends[0][0]
     spans: list[tuple[int, int]] = []
-    first, stop = 0, bisect_left(starts, covered)
+    first = 0
+    stop = bisect_left(starts, covered)
     while True:
         limit = first + budget
         if limit >= len(offsets):
@@ -384,7 +390,8 @@ def split_passages(
             return spans
         # A sentence (by structure rather a section, paragraph or block), else a word, else a piece.
         # An end within the overlap would make a passage with nothing new.
-        end, choices = None, words
+        end = None
+        choices = words
         for choices, share in ends:
             if end := _last_in(choices, max(stop + 1, first + int(share * budget)), limit):
                 break

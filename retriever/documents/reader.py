@@ -206,7 +206,8 @@ class CorpusReader:
     def again(cls, path: str, options: Mapping[str, Any], only: Container[str]) -> Self:
         """Reads a source, an absolute path now, as before; of a folder these files alone."""
         given = dict(options)
-        fields, form = Fields(**given.pop("fields")), TextForm(**given.pop("form"))
+        fields = Fields(**given.pop("fields"))
+        form = TextForm(**given.pop("form"))
         prefixes = {path: prefix} if (prefix := given.pop("prefix")) is not None else {}
         return cls(
             [path], fields, form=form, prefixes=prefixes, only=only, on_empty="yield", **given
@@ -268,7 +269,8 @@ class CorpusReader:
     ) -> Iterator[Placed]:
         """The documents of a source, or of several files that are one document each."""
         assembler = Assembler(self._fields, self._leave_out)
-        before, skipped = self._records, self.skipped
+        before = self._records
+        skipped = self.skipped
         opening = self._files(sources) if are_files else self._open(sources[0])
         is_folder = not are_files and _is_folder(sources[0])
         # A refresh reads a file that is a document as it reads those of a folder.
@@ -377,7 +379,8 @@ class CorpusReader:
 
     @contextmanager
     def _open(self, source: str | Path) -> Iterator[Iterator[Record]]:
-        name, fields = _name(source), self._fields
+        name = _name(source)
+        fields = self._fields
         if str(source) == _STDIN:
             stdin = self._stdin or sys.stdin.buffer
             with opened_stream(stdin, name, fields, self._meter, self._form) as stream:
@@ -487,7 +490,8 @@ def _size(source: str | Path, rules: FolderRules, *, lenient: bool) -> int | Non
         return None
     if not _is_folder(source):
         return file_size(split_table(source)[0])
-    size, is_empty = 0, True
+    size = 0
+    is_empty = True
     left_out: Counter[str] = Counter()
     for entry in files_below(Path(source), rules, left_out):
         is_empty = False

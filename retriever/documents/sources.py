@@ -378,7 +378,8 @@ class TextLines:
         if len(line) > LONGEST:
             while not line.endswith(b"\n") and (line := self._stream.readline(LONGEST)):
                 pass
-            line, self._fault = b"\n", self._fault or TOO_LONG
+            line = b"\n"
+            self._fault = self._fault or TOO_LONG
         if self.number == 0:
             line = line.removeprefix(BOM_UTF8)
         self.number += 1
@@ -392,7 +393,8 @@ class TextLines:
 
     def take_fault(self) -> str | None:
         """The first fault of the lines since the last call, or None."""
-        fault, self._fault = self._fault, None
+        fault = self._fault
+        self._fault = None
         return fault
 
 

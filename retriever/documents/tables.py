@@ -226,7 +226,9 @@ def read_sqlite(
         )
     from sqlite_utils import Database
 
-    size, before, rows = source.path.stat().st_size, source.meter.bytes, 0
+    size = source.path.stat().st_size
+    before = source.meter.bytes
+    rows = 0
     wanted = sql
     try:
         with closing(_connect(source.path)) as connection:

@@ -59,7 +59,8 @@ def read_jsonl(source: OpenSource, fields: Fields) -> Iterator[Record]:
             except ValueError:
                 fault = "holds an integer of thousands of digits; write it as a string"
         if not isinstance(value, dict):
-            value, fault = {}, f"expected a JSON object, found {text:.60}"
+            value = {}
+            fault = f"expected a JSON object, found {text:.60}"
         yield Record(lines.number, f"{source.name}:{lines.number}", value, fault)
 
 
@@ -107,7 +108,8 @@ def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
 def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
     """An id and a text per line, without header or quoting; blank lines are skipped."""
     for line in lines:
-        where, fault = f"{source.name}:{lines.number}", lines.take_fault()
+        where = f"{source.name}:{lines.number}"
+        fault = lines.take_fault()
         cells = line.rstrip("\r\n").split("\t")
         if fault is None and not line.strip():
             continue
@@ -138,7 +140,8 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
                 f"{source.name}:{number}: no column {name!r} of metadata to give the type "
                 f"{fields.types[name]!r}; the columns are {listed(header)}"
             )
-    sample, characters = [], 0
+    sample = []
+    characters = 0
     for one in islice(rows, SAMPLE_ROWS):
         sample.append(one)
         characters += sum(map(len, one[1]))
@@ -152,7 +155,8 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
         elif cells and name not in (columns.id, columns.text, columns.title):
             source.columns[name] = _type_of(cells)
     for number, row, row_fault in chain(sample, rows):
-        where, fault = f"{source.name}:{number}", row_fault
+        where = f"{source.name}:{number}"
+        fault = row_fault
         if fault is None and len(row) != len(header):
             fault = f"expected {len(header)} cells as in the header, found {len(row)}"
         values = {} if fault else _values(source, where, header, row, columns)
@@ -163,7 +167,8 @@ def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iter
     """(line on which the row begins, its cells, what is wrong with it or None) for each row."""
     # The limit is that of the process; `lines` and `row_lines` bound lines and rows.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
-    room, ended = 0, False
+    room = 0
+    ended = False
 
     def row_lines() -> Iterator[str]:
         nonlocal room, ended
@@ -176,7 +181,9 @@ def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iter
 
     rows = csv.reader(row_lines(), delimiter=delimiter, strict=True)
     while not ended:
-        number, room, fault = lines.number + 1, LONGEST, None
+        number = lines.number + 1
+        room = LONGEST
+        fault = None
         try:
             row = next(rows, [])
         except csv.Error as error:

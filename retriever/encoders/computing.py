@@ -61,7 +61,8 @@ def has_openvino() -> bool:
 
 def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
     """The engine for the next texts, where a model can run on any of them."""
-    backend, dtype = settings.backend or "auto", settings.number_format
+    backend = settings.backend or "auto"
+    dtype = settings.number_format
     if backend == "openvino" or dtype == "int8":
         require_extra("openvino", f"encoding in {dtype} with OpenVINO", "openvino")
         return "openvino"
@@ -88,7 +89,8 @@ def way(dtype: Dtype, engine: Engine) -> str:
 
 def describe_engines(settings: EncoderSettings) -> str:
     """Which engines `engine_for` takes for an index, for a person."""
-    few, many = engine_for(settings, 1), engine_for(settings, TORCH_PAYS + 1)
+    few = engine_for(settings, 1)
+    many = engine_for(settings, TORCH_PAYS + 1)
     limit = OPENVINO_PAYS if many == "openvino" else TORCH_PAYS
     shown: str = many
     if many == "openvino" and settings.dtype in (None, "auto"):

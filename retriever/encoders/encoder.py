@@ -323,12 +323,14 @@ class Encoder:
         if batches is None:
             model = self._model.in_torch() or self._model
             batches = self._batches(model.embed, distinct)
-        texts, read = len(pieces), sum(map(len, pieces))
+        texts = len(pieces)
+        read = sum(map(len, pieces))
         for rows, found in batches:
             vectors[rows] = found[..., : self.spec.dimensions]
             size = sum(len(distinct[row]) for row in rows)
             done(len(rows), size)
-            texts, read = texts - len(rows), read - size
+            texts = texts - len(rows)
+            read = read - size
         if texts:
             done(texts, read)
         if len(distinct) < len(pieces):
@@ -380,7 +382,8 @@ class Encoder:
             ConfigError: it is no transformer.
         """
         model = self._transformer()
-        pieces, prompt = self._cut(texts), self.spec.settings.passage_prompt or ""
+        pieces = self._cut(texts)
+        prompt = self.spec.settings.passage_prompt or ""
         return model.text_states(pieces, [prompt + text for text in texts], len(prompt))
 
     def meta_parts(self) -> MetaParts:
@@ -469,9 +472,11 @@ class ModelChoice:
 
     def load(self) -> Encoder:
         """Load it for a new index, whose specification names a number format only if asked for."""
-        dtype, settings = self.dtype, self.settings
+        dtype = self.dtype
+        settings = self.settings
         if settings.dtype == "auto":
-            dtype, settings = "auto", replace(settings, dtype=None)
+            dtype = "auto"
+            settings = replace(settings, dtype=None)
         return Encoder.load(settings, device=self.device, download=self.download, dtype=dtype)
 
     def weights(self) -> str:
@@ -488,7 +493,8 @@ class ModelChoice:
 
     def check(self, spec: EncoderSpec, folder: object) -> None:
         """Refuse an encoder that is not the one an index was made with."""
-        model, outside = self.settings.model, ("model", *SECTIONS[COMPUTING])
+        model = self.settings.model
+        outside = ("model", *SECTIONS[COMPUTING])
         wanted = [
             format_setting(name, value)
             for name, value in self.settings.named.items()

@@ -157,7 +157,8 @@ class GivenModel(EncoderModel):
         self._tokenizer = getattr(encoder, "tokenizer", None)
         window = getattr(encoder, "max_seq_length", None)
         if not callable(self._tokenizer) or not window:
-            self._tokenizer, window = None, _NO_WINDOW
+            self._tokenizer = None
+            window = _NO_WINDOW
         # The prompts that it puts before passages and before queries.
         self._prompts = _prompt_of(encoder, query=False), _prompt_of(encoder, query=True)
         self._width: int | None = getattr(encoder, "dimensions", None)

@@ -97,7 +97,8 @@ def read_model_settings(path: Path) -> ModelSettings:
     kind = ""
     try:
         for module in read_json(path / "modules.json", {}):
-            ended, kind = kind == "Normalize", str(module["type"]).rsplit(".", 1)[-1]
+            ended = kind == "Normalize"
+            kind = str(module["type"]).rsplit(".", 1)[-1]
             if ended:
                 raise ModelError(
                     f"{path / 'modules.json'}: a {kind} module after Normalize is not supported: "
@@ -316,7 +317,8 @@ def find_model(name: str, *, download: bool = False) -> ModelFolder:
         tokenizer += [file for one in _TOKENIZER_MODELS for file in sorted(path.glob(one))]
     if not tokenizer:
         raise ModelError(f"{path}: no tokenizer: expected a tokenizer.json or vocabulary file")
-    settings, config = read_model_settings(path), read_json(path / "config.json")
+    settings = read_model_settings(path)
+    config = read_json(path / "config.json")
     if not isinstance(config, dict):
         raise ModelError(f"{path / 'config.json'}: expected a JSON object; save the model again")
     _require_numbers(path / "config.json", config)

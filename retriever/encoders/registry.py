@@ -34,7 +34,8 @@ Span = tuple[int, int]
 Batches = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
 # The files whose presence tells a folder's kind.
-META_FILE, STATIC_FILE = "meta.json", "static.json"
+META_FILE = "meta.json"
+STATIC_FILE = "static.json"
 
 
 class EncoderModel(ABC):
@@ -159,7 +160,8 @@ def is_folder_with(file: str, model: str | os.PathLike[str]) -> bool:
 
 def kind_of(asked: EncoderSettings) -> Kind:
     """The kind of an encoder, imported now."""
-    model, module = asked.model or DEFAULT_MODEL, "transformer.loading"
+    model = asked.model or DEFAULT_MODEL
+    module = "transformer.loading"
     if model.endswith(".npy"):
         module = "given"
     elif is_url(model):

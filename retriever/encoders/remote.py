@@ -38,7 +38,8 @@ from retriever.errors import ConfigError, ModelError
 TRUSTED = "RETRIEVER_URLS"
 _KEY = "RETRIEVER_API_KEY"
 # This key goes to its own host alone.
-_OPENAI_KEY, _OPENAI = "OPENAI_API_KEY", "api.openai.com"
+_OPENAI_KEY = "OPENAI_API_KEY"
+_OPENAI = "api.openai.com"
 # Seconds that a request may take; tries of a request; seconds before the second try, which double.
 _TIMEOUT = 60.0
 _TRIES = 6
@@ -305,7 +306,8 @@ def _requests(pieces: Sequence[SizedText]) -> Iterator[list[str]]:
     for one in pieces:
         if texts and (len(texts) == _TEXTS or held + len(one) > _PIECES):
             yield texts
-            texts, held = [], 0
+            texts = []
+            held = 0
         texts.append(one.text)
         held += len(one)
     yield texts

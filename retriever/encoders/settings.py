@@ -53,7 +53,9 @@ Static = Literal["average", "sif", "usif", "p-mean"]
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 _SEPARATOR = "::"
 # Sections of settings.
-TRANSFORMER, COMPUTING, SBERT_WK = "transformer", "computing", "SBERT-WK"
+TRANSFORMER = "transformer"
+COMPUTING = "computing"
+SBERT_WK = "SBERT-WK"
 SHORTEST_WINDOW = 8
 _WK = "Wang and Kuo 2020, "
 
@@ -76,7 +78,8 @@ def resolve_layers(text: str, depth: int) -> tuple[int, ...]:
     for item in check_layers(text).split(","):
         match = _ITEM.fullmatch(item)
         assert match is not None
-        low, high = 0, depth
+        low = 0
+        high = depth
         if item.startswith("last"):
             low = depth + 1 - int(match["count"] or 1)
             if low < 0:
@@ -267,8 +270,10 @@ class EncoderSettings:
         if self.omega is not None:
             # One form for 1, 1.0 and -0.0, since the text form is compared.
             object.__setattr__(self, "omega", float(self.omega) + 0.0)
-        backend, pooling = self.backend or "auto", self.pooling
-        sbert_wk, released = self.fusion == "sbert-wk", self.wk_preset == "released"
+        backend = self.backend or "auto"
+        pooling = self.pooling
+        sbert_wk = self.fusion == "sbert-wk"
+        released = self.wk_preset == "released"
         for applies, names, reason in (
             (
                 self.static is not None,
@@ -386,7 +391,8 @@ def parse_encoder(text: str | Path | EncoderSettings = "", **options: Any) -> En
             "out for the default, and give an object that encodes as encoder"
         )
     if isinstance(text, EncoderSettings):
-        named, parts = [*text.named.items()], []
+        named = [*text.named.items()]
+        parts = []
     else:
         model, *parts = str(text).split(_SEPARATOR)
         named = [("model", unquote(model))] if model else []

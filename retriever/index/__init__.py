@@ -86,9 +86,12 @@ class Index(ReadableIndex):
                 f"Index: expected Index.open({folder}) or Index.create({folder}), found a call of "
                 "the class itself"
             )
-        self.store, self._opened, self._lock_timeout = opened.store, opened, lock_timeout
+        self.store = opened.store
+        self._opened = opened
+        self._lock_timeout = lock_timeout
         # The lock of this process, and the thread that has it.
-        self._writing, self._changer = threading.Lock(), (os.getpid(), 0)
+        self._writing = threading.Lock()
+        self._changer = (os.getpid(), 0)
 
     @classmethod
     def open(
@@ -175,7 +178,8 @@ class Index(ReadableIndex):
         asked = ModelChoice(model, device, download, dtype)
         if encoder is not None and asked.encoder:
             raise TypeError("model and encoder are both given: give one of them")
-        store, loaded = open_store(folder), adopt(encoder)
+        store = open_store(folder)
+        loaded = adopt(encoder)
         if store.exists() and not exist_ok:
             raise ConfigError(f"{store}: the index exists; open it with Index.open")
         if not store.exists():
@@ -581,7 +585,8 @@ class Index(ReadableIndex):
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        process, thread = os.getpid(), threading.get_ident()
+        process = os.getpid()
+        thread = threading.get_ident()
         if self._changer == (process, thread):
             raise IndexLockedError(
                 f"{self.store}: this thread is already changing the index, as by an `add` that "
@@ -589,7 +594,8 @@ class Index(ReadableIndex):
             )
         if self._changer[0] != process:
             # Forked: the thread that had the lock is in the parent.
-            self._writing, self._changer = threading.Lock(), (process, 0)
+            self._writing = threading.Lock()
+            self._changer = (process, 0)
         with self._writing:
             self._changer = process, thread
             try:

@@ -344,7 +344,8 @@ class Indexer:
             self._metadata.pop(id_, None)
             if (earlier := self._uncommitted.pop(id_, None)) is not None:
                 earlier.superseded = True
-            head, digest = heads.get(id_), content_hash(document, self._passages)
+            head = heads.get(id_)
+            digest = content_hash(document, self._passages)
             entry = _Entry(document, digest, is_new=head is None)
             if document.is_empty:
                 emptied += [id_] if heads.pop(id_, None) else []
@@ -543,7 +544,8 @@ class Indexer:
         if not rows:
             return np.empty((0, 0), np.float32)
         self._progress.window(len(rows), len(self._waiting))
-        encoder, started = self._encoder(), time.monotonic()
+        encoder = self._encoder()
+        started = time.monotonic()
         vectors = encoder.encode_pieces(list(rows.values()), self._progress.encoded)
         # Encoders that a program passes do not say.
         self._computed.update(getattr(encoder, "computed", ()))
@@ -595,7 +597,8 @@ class Indexer:
         # Only now: if the commit is interrupted, `add` tries it again.
         for entry in ready:
             del self._uncommitted[entry.document.id]
-        self._metadata, self._encoded = {}, {}
+        self._metadata = {}
+        self._encoded = {}
         return wrote_segment
 
     def _record(self) -> None:

@@ -102,7 +102,9 @@ def export_npy(
     arguments, and what is raised, are those of `export_jsonl`.
     """
     check_output(output, ".npy")
-    ids_file, documents, rows = ids_file_of(output), 0, 0
+    ids_file = ids_file_of(output)
+    documents = 0
+    rows = 0
     with (
         _pinned(folder) as (store, view),
         whole_files(encoder_file(output), ids_file, output) as (new_encoder, new_ids, new),
@@ -119,7 +121,8 @@ def export_npy(
                     for _, start, stop in document.passages:
                         row = {"id": document.id, "start": start, "stop": stop}
                         ids.write(json.dumps(row, ensure_ascii=False) + "\n")
-                documents, rows = documents + len(batch), rows + len(found)
+                documents = documents + len(batch)
+                rows = rows + len(found)
                 if progress is not None:
                     progress(len(batch))
         if rows != shape[0]:
@@ -221,7 +224,8 @@ def _write_lines(
             if vectors:
                 line = f'{line[:-1]}, "{VECTORS_FIELD}": [{_passages(document, found)}]}}'
             write(line + "\n")
-            documents, passages = documents + 1, passages + len(document.passages)
+            documents = documents + 1
+            passages = passages + len(document.passages)
         if progress is not None:
             progress(len(batch))
     return Exported(documents, passages, ())

@@ -36,15 +36,18 @@ if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder
 
 # Passages that are looked at, and their characters that are read.
-_PASSAGES, _CHARACTERS = 256, 600
+_PASSAGES = 256
+_CHARACTERS = 600
 # Words whose pieces have fewer letters than this on average are broken into letters.
 _LETTERS = 2.0
 # From this share of strange words, or of passages in other languages than English, questions are
 # asked; from this share of strange words, the encoder does not know the language.
-_DOUBTFUL, _STRANGE = 0.1, 0.25
+_DOUBTFUL = 0.1
+_STRANGE = 0.25
 # If so many passages, and this share of them, are strange and as many known, both groups have their
 # own weight, unless more lie between them, as in a corpus of one half-known language.
-_GROUP, _GROUP_SHARE = 8, 0.05
+_GROUP = 8
+_GROUP_SHARE = 0.05
 # The fit is measured again when an index has this many times the passages, or that part of them,
 # or when the share of a language has moved by so much.
 _TIMES = 2
@@ -268,7 +271,8 @@ def _reciprocal_ranks(
     dense: NDArray[np.float32], bm25: NDArray[np.float64], weight: float
 ) -> NDArray[np.float64]:
     """The reciprocal rank of the diagonal in each row, where ties count as lost."""
-    settings, found = FusionSettings(alpha=weight), []
+    settings = FusionSettings(alpha=weight)
+    found = []
     for row, (of_dense, of_bm25) in enumerate(zip(dense, bm25, strict=True)):
         scores = fuse(of_dense.astype(np.float64), of_bm25, of_bm25 > 0, settings)
         found.append(1 / np.count_nonzero(scores >= scores[row]))

@@ -104,7 +104,8 @@ def import_documents(
             f"{source}: types are for columns of CSV and TSV, which come with vectors"
         )
     vectors = None if vectors is None else Path(vectors)
-    asked, place = ModelChoice(model, device, download), open_store(folder)
+    asked = ModelChoice(model, device, download)
+    place = open_store(folder)
     plan = corpus = encoder = None
     # Whether it ranks, perhaps by another metric.
     is_of_store = False
@@ -273,7 +274,8 @@ def _read_records(
                 continue
             if passages is None:
                 vector = _parsed(whole, spec, f"{where}: {vector_field!r}")
-                spans, vectors = [(0, len(document.text))], vector[np.newaxis]
+                spans = [(0, len(document.text))]
+                vectors = vector[np.newaxis]
             else:
                 spans, vectors = _parsed_passages(passages, spec, where)
             yield require_sound(ReadyDocument(identified, spans, vectors), spec, where)
@@ -380,7 +382,8 @@ def _rows(vectors: Path, rows: int) -> Iterator[_Row]:
 def _parsed_passages(
     value: Json, spec: EncoderSpec, where: str
 ) -> tuple[list[tuple[int, int]], NDArray[np.float64]]:
-    spans, rows = [], []
+    spans = []
+    rows = []
     for number, passage in enumerate(value if isinstance(value, list) else [], start=1):
         match passage:
             case {"start": int() as low, "stop": int() as high, "vector": row, **rest} if not rest:

@@ -230,7 +230,8 @@ class IndexSettings:
         """These settings, and where none is asked for, those of `own`."""
         parts: dict[str, Any] = {}
         for name in _PARTS:
-            asked, kept = getattr(self, name), getattr(own, name)
+            asked = getattr(self, name)
+            kept = getattr(own, name)
             single = self.single.get(name)
             if isinstance(kept, AnalyzerSettings):
                 default = AnalyzerSettings()
@@ -252,7 +253,8 @@ class IndexSettings:
             ("treatment of long texts", "passages", again),
             ("search structure", "structures", rebuilt),
         ):
-            wanted, found = getattr(all_wanted, name), getattr(own, name)
+            wanted = getattr(all_wanted, name)
+            found = getattr(own, name)
             if wanted != found:
                 raise ConfigError(
                     f"{store}: the index was made with {what} {listed(found)}, but "
@@ -292,7 +294,8 @@ def changed_settings(
 ) -> dict[str, Any]:
     """The settings of an existing index, with what is asked for in their place."""
     with closing(store.reader()) as reader, reader.view() as view:
-        state, structures = IndexState.read(view, store), read_structures(view, store)
+        state = IndexState.read(view, store)
+        structures = read_structures(view, store)
     if encoder is None and choice.encoder:
         encoder = choice.completed(state.encoder).load()
     own = IndexSettings(state.analyzer.settings, state.passages, structures)
@@ -364,7 +367,8 @@ class OpenedIndex:
         return state
 
     def _require_same(self, given: Encoder, state: IndexState) -> None:
-        made, own = state.encoder, given.spec
+        made = state.encoder
+        own = given.spec
         if own.is_given:
             if made.model != own.model or not same_vectors(state.probes, given.probes):
                 raise EncoderMismatchError(
@@ -408,14 +412,18 @@ class OpenedIndex:
         if self._given is not None:
             self._chosen = {use: self._given.in_float32()}
             return self._chosen[use]
-        asked, spec = self.asked.settings, state.encoder
-        backend, dtype = asked.backend, asked.dtype
+        asked = self.asked.settings
+        spec = state.encoder
+        backend = asked.backend
+        dtype = asked.dtype
         if not query:
             backend = backend or spec.settings.backend
         if not query or spec.settings.dtype == "float32":
             dtype = dtype or spec.settings.dtype
         spec = replace(spec, settings=replace(spec.settings, backend=backend, dtype=dtype))
-        device, download, number_format = self.asked.device, self.asked.download, self.asked.dtype
+        device = self.asked.device
+        download = self.asked.download
+        number_format = self.asked.dtype
         with _LOADING:
             loaded = _SHARED.get((spec, device, number_format))
             # One that is not shared may serve passages and queries.

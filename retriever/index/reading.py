@@ -414,7 +414,8 @@ class ReadableIndex:
             raise KeyError(hit.id)
         place = stored.passages.index(own)
         beside = stored.passages[max(0, place - before) : place + after + 1]
-        start, stop = beside[0][1], max(stop for _, _, stop in beside)
+        start = beside[0][1]
+        stop = max(stop for _, _, stop in beside)
         return Excerpt(hit.id, start, stop, stored.text[start:stop], len(stored.text))
 
     def vectors(self, hits: Iterable[Hit]) -> NDArray[np.float32]:
@@ -461,7 +462,8 @@ class ReadableIndex:
         require_several("fields", fields)
         if limit < 1:
             raise ConfigError(f"limit: expected 1 or more, found {limit}")
-        names, compiled = list(fields), None if where is None else compile_where(where)
+        names = list(fields)
+        compiled = None if where is None else compile_where(where)
         top = [parse_field(name)[0] for name in names]
         if text is not None:
             check_query(text)

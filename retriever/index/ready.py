@@ -62,7 +62,8 @@ def require_sound(one: ReadyDocument, spec: EncoderSpec, where: str) -> ReadyDoc
 
 def _passages_fault(one: ReadyDocument, spec: EncoderSpec) -> str | None:
     """What keeps the passages of a ready document from being stored, or None."""
-    characters, vectors = len(one.document.text), one.vectors
+    characters = len(one.document.text)
+    vectors = one.vectors
     if not one.spans:
         return "expected at least one passage, found none"
     for number, span in enumerate(one.spans, start=1):

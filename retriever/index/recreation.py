@@ -48,7 +48,8 @@ def recreated(
         NotAnIndexError: the folder, or one beside it that is needed, holds other files;
         ConfigError: the current folder is, or is inside, the one to be replaced.
     """
-    store, asked = open_store(folder), IndexSettings.of(settings)
+    store = open_store(folder)
+    asked = IndexSettings.of(settings)
     choice = ModelChoice(model, device, download)
     loaded = adopt(encoder)
     begun_with = json.dumps(
@@ -100,7 +101,8 @@ def reindexed(
         DamagedIndexError: a stored document was altered.
         What `recreated` and `Index.add` raise.
     """
-    store, asked = open_store(folder), IndexSettings.of(settings)
+    store = open_store(folder)
+    asked = IndexSettings.of(settings)
     choice = ModelChoice(model, device, download)
     loaded = adopt(encoder)
     with Index.open(store) as old:

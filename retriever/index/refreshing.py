@@ -116,7 +116,8 @@ def refreshed(
             f"{index.store}: the index remembers no sources; index them once more with `retriever "
             "index`, or in Python with Index.add(CorpusReader(...), remember=True)"
         )
-    report, readers = IndexingReport(), list[CorpusReader]()
+    report = IndexingReport()
+    readers = list[CorpusReader]()
     with SourceMemory(index.store) as memory:
         changes = _changes(memory, prune=prune)
         if not any(one.read or one.gone for one in changes):
@@ -289,7 +290,9 @@ def watched(index: Index, stop: Event) -> Iterator[RefreshReport | BadInputError
             try:
                 if due or events or len(folders) < len(sources):
                     report = index.refresh()
-                    due, before, told = False, told, report.problems
+                    due = False
+                    before = told
+                    told = report.problems
                     # Every refresh reports a file that cannot be read.
                     if report.is_change or (told and told != before):
                         yield report

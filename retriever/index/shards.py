@@ -177,7 +177,8 @@ def write_shard(
     from safetensors.numpy import save
 
     vocabulary: dict[str, int] = {}
-    pairs, term_counts = array("i"), array("i")
+    pairs = array("i")
+    term_counts = array("i")
     for tokens in terms:
         counts = Counter(tokens)
         term_counts.append(len(counts))
@@ -239,14 +240,16 @@ def _documents(
     facts: ShardFacts, tensors: Mapping[str, NDArray[Any]], analyzer: str
 ) -> Iterator[ReadyDocument]:
     """The documents with their passages, vectors and terms, in the order of the source."""
-    pairs, vocabulary = tensors["terms"], json.loads(tensors["vocabulary"].tobytes())
+    pairs = tensors["terms"]
+    vocabulary = json.loads(tensors["vocabulary"].tobytes())
     ends = [0, *np.cumsum(tensors["term_counts"], dtype=np.int64).tolist()]
     spans = [(start, stop) for start, stop in tensors["spans"].tolist()]
     stop = 0
     counts = tensors["passage_counts"].tolist()
     documents = read_documents(tensors["documents"].tobytes())
     for document, count in zip(documents, counts, strict=True):
-        start, stop = stop, stop + count
+        start = stop
+        stop = stop + count
         terms = [
             [*chain(*(repeat(vocabulary[one], n) for one, n in pairs[low:high].tolist()))]
             for low, high in pairwise(ends[start : stop + 1])
@@ -316,12 +319,14 @@ class Block:
 
 def blocks(source: Iterable[AnyDocument], shard_size: int) -> Iterator[Block]:
     """Cut a stream of documents into the blocks of shards, one of them in memory at a time."""
-    number, first = 0, 1
+    number = 0
+    first = 1
     lines: list[bytes] = []
     size = 0
 
     def block() -> Block:
-        whole, reached = b"".join(lines), getattr(source, "bytes_read", 0)
+        whole = b"".join(lines)
+        reached = getattr(source, "bytes_read", 0)
         return Block(number, first, len(lines), whole, hashlib.sha256(whole).hexdigest(), reached)
 
     for one in source:
@@ -333,7 +338,10 @@ def blocks(source: Iterable[AnyDocument], shard_size: int) -> Iterator[Block]:
         size += len(lines[-1])
         if len(lines) == shard_size or size >= _BLOCK_BYTES:
             yield block()
-            number, first, lines, size = number + 1, first + len(lines), [], 0
+            number = number + 1
+            first = first + len(lines)
+            lines = []
+            size = 0
     if lines:
         yield block()
 
@@ -432,7 +440,9 @@ class _Collected(Committer):
         tokens: Iterable[Sequence[str]],
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> bool:
-        self.documents, self.vectors, self.terms = documents, vectors, list(tokens)
+        self.documents = documents
+        self.vectors = vectors
+        self.terms = list(tokens)
         return False
 
     def delete(self, ids: Iterable[str]) -> int:

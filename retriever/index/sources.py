@@ -354,7 +354,9 @@ class SourceMemory:
                 batch.append(one)
                 characters += len(one.document.text)
                 if len(batch) == _BATCH or characters >= _CHARACTERS:
-                    given, batch, characters = batch, [], 0
+                    given = batch
+                    batch = []
+                    characters = 0
                     yield from self._noted(given, numbers)
         except Exception:
             # Those before a fault are indexed.
@@ -575,7 +577,8 @@ def _files_of(
     source: Source, found: Changes
 ) -> tuple[dict[str, tuple[str, os.stat_result]], list[str]]:
     """The files of a source with their places, and what of it cannot be listed, with a slash."""
-    place, unlisted = split_table(source.path)[0], []
+    place = split_table(source.path)[0]
+    unlisted = []
     there: dict[str, tuple[str, os.stat_result]] = {}
     if not place.exists():
         found.missing = "does not exist"

@@ -57,7 +57,8 @@ def search_by_vector(
         )
     if text is None:
         # Only a component that is not asked reads the text.
-        text, settings = "-", replace(settings, mode="dense")
+        text = "-"
+        settings = replace(settings, mode="dense")
     ready = QueryVectors(row[np.newaxis], spec)
     return next(index.search_many([text], settings, where=where, ready=ready))
 

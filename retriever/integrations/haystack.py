@@ -31,7 +31,8 @@ from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 from retriever.search.fusion import FusionSettings
 
-_ALL, _NONE = "id exists", "not id exists"
+_ALL = "id exists"
+_NONE = "not id exists"
 
 
 @component
@@ -224,7 +225,8 @@ class _StoreRetriever:
         **given: Any,
     ) -> dict[str, list[Document]]:
         """The best documents for a text, an embedding or both, as a component gives them."""
-        index, wanted = self.document_store.index, filters or self.filters
+        index = self.document_store.index
+        wanted = filters or self.filters
         where = where_of(wanted) if wanted else None
         given["k"] = self.top_k if top_k is None else top_k
         settings = search_settings(None, given)
@@ -299,7 +301,8 @@ def where_of(filters: dict[str, Any]) -> str:
     """Haystack's filters in the form of the index; FilterError if they have none."""
     if "field" in filters:
         return _comparison(filters)
-    operator, parts = filters.get("operator"), filters.get("conditions")
+    operator = filters.get("operator")
+    parts = filters.get("conditions")
     if operator not in ("AND", "OR", "NOT") or not isinstance(parts, list):
         raise FilterError(f"expected operator AND, OR or NOT and conditions, found {filters!r:.80}")
     if not parts:
@@ -311,7 +314,9 @@ def where_of(filters: dict[str, Any]) -> str:
 def _comparison(condition: dict[str, Any]) -> str:
     if not {"operator", "value"} <= condition.keys():
         raise FilterError(f"expected operator and value, found {condition!r:.80}")
-    name, operator, value = condition["field"], condition["operator"], condition["value"]
+    name = condition["field"]
+    operator = condition["operator"]
+    value = condition["value"]
     if name in ("content", "score", "embedding", "blob", "sparse_embedding"):
         raise FilterError(f"{name}: expected id or a field of meta")
     field = "id" if name == "id" else written_field(name.removeprefix("meta.").split("."))

@@ -178,7 +178,8 @@ class IndexVectorStore(BasePydanticVectorStore):
         if mode == "hybrid":
             given["k"] = query.hybrid_top_k or query.similarity_top_k
             given |= {} if query.alpha is None else {"alpha": query.alpha}
-        settings, where = search_settings(None, given), _where(query)
+        settings = search_settings(None, given)
+        where = _where(query)
         hits: list[Hit]
         if mode == "bm25":
             hits = self._index.search(query.query_str or "", settings, where=where)
@@ -214,7 +215,9 @@ def where_of(given: MetadataFilters | MetadataFilter) -> str:
         parts = [f"({where_of(one)})" for one in given.filters] or ["id exists"]
         joined = (" or " if condition == "or" else " and ").join(parts)
         return f"not ({joined})" if condition == "not" else joined
-    field, operator, value = written_field(given.key.split(".")), given.operator, given.value
+    field = written_field(given.key.split("."))
+    operator = given.operator
+    value = given.value
     values = [written_value(one) for one in value] if isinstance(value, list) else []
     if operator == FilterOperator.IS_EMPTY:
         return f"{field} is null"

@@ -232,7 +232,8 @@ def _classifier(model: CrossEncoder) -> Any:
     config: Any = copy.deepcopy(model.backbone.model.config)
     if config.model_type not in _CLASSIFIERS:
         return None
-    config.num_labels, config.sentence_transformers = 1, _SCORE
+    config.num_labels = 1
+    config.sentence_transformers = _SCORE
     config.update(_OF_CLASSIFIER.get(config.model_type, {}))
     # Its weights are those that are there.
     with torch.device("meta"):
@@ -254,7 +255,8 @@ def load_cross_encoder(
     folder: Path, *, device: str | None = None, backend: Backend = "auto", dtype: Dtype = "float32"
 ) -> CrossEncoder | LightCrossEncoder:
     """Read what `write_cross_encoder` wrote, to score with the backend that pays."""
-    manifest, model = read_manifest(folder, _FORM), find_model(str(folder))
+    manifest = read_manifest(folder, _FORM)
+    model = find_model(str(folder))
     if model.weights != manifest["weights"]:
         raise _FORM.altered(folder, "weights of another SHA-256")
     # Of both texts.
@@ -277,7 +279,8 @@ def _without_torch(
     activation: Callable[[Floats], Floats],
 ) -> LightCrossEncoder | None:
     """A cross-encoder without torch where that pays and can be, else None."""
-    backend, dtype = computing.backend, computing.number_format
+    backend = computing.backend
+    dtype = computing.number_format
     reason = "only the processor has it"
     if backend != "torch" and runs_on_cpu(device):
         try:
@@ -321,7 +324,8 @@ def read_head(folder: Path, width: int) -> CrossHead:
 
     from retriever.rerankers.scorers import CrossHead
 
-    head, arrays = CrossHead(width), _head_arrays(folder, width)
+    head = CrossHead(width)
+    arrays = _head_arrays(folder, width)
     head.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     return head
 
@@ -361,7 +365,8 @@ def load_classifier(
 
 def _activation(folder: ModelFolder) -> str:
     """The name of the activation function of a model whose scores can be computed."""
-    config, file = folder.config, folder.path / "config_sentence_transformers.json"
+    config = folder.config
+    file = folder.path / "config_sentence_transformers.json"
     # Without modules.json sentence-transformers does not read it either.
     read = file.is_file() and (folder.path / "modules.json").is_file()
     saved: Any = read_json(file) if read else {}

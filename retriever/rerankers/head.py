@@ -60,7 +60,8 @@ def train_head(
 
     from retriever.rerankers.scorers import InteractionHead, hinge
 
-    u, v = torch.from_numpy(questions), torch.from_numpy(passages)
+    u = torch.from_numpy(questions)
+    v = torch.from_numpy(passages)
     with seeded(u.device, settings.seed):
         head = InteractionHead(head_settings, questions.shape[1])
         weights = list(head.parameters())
@@ -79,7 +80,9 @@ def train_head(
             head.train()
             number = len(stopping.curve)
             chance = np.random.default_rng([settings.seed, number])
-            loss, active, triples = 0.0, 0, 0
+            loss = 0.0
+            active = 0
+            triples = 0
             for batch in epoch_batches(pools, settings.sampling, chance):
                 # All negatives drawn at random may happen to be relevant.
                 if not len(batch.positive):
@@ -95,7 +98,8 @@ def train_head(
                 loss += float(losses.detach().sum())
                 active += int(losses.count_nonzero())
                 triples += len(losses)
-            mean, share = loss / max(triples, 1), active / max(triples, 1)
+            mean = loss / max(triples, 1)
+            share = active / max(triples, 1)
             stopping.record(Epoch(number, mean, share, dev_score(head.score)))
     stopping.use_kept()
     best = max(stopping.curve, key=lambda one: one.dev)
@@ -144,7 +148,8 @@ def load_query_map(folder: str | Path) -> QueryMap:
             map is better than without.
     """
     manifest, spec, arrays = _read(Path(folder))
-    head, trial = manifest["head"], manifest["training"].get(QUERY_MAP)
+    head = manifest["head"]
+    trial = manifest["training"].get(QUERY_MAP)
     if not is_query_map(head):
         raise ConfigError(
             f"{folder}: expected a query map, which is the head bilinear:linear, found another "
@@ -258,7 +263,8 @@ def check_trained_with(own: EncoderSpec, spec: EncoderSpec, what: str) -> None:
 
 def _read(folder: Path) -> tuple[dict[str, Any], EncoderSpec, dict[str, Vectors]]:
     """The manifest, the encoder and the weights of a head."""
-    manifest, arrays = read_manifest(folder, _FORM), _FORM.read_arrays(folder)
+    manifest = read_manifest(folder, _FORM)
+    arrays = _FORM.read_arrays(folder)
     path = folder / _FORM.arrays
     if file_digest(path) != manifest["weights"]:
         raise _FORM.altered(path, f"another SHA-256 than {MANIFEST} says")

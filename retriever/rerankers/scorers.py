@@ -73,7 +73,8 @@ class InteractionHead(torch.nn.Module):
     ) -> torch.Tensor:
         """(pairs,) scores of questions[question_rows] and passages[passage_rows]."""
         kept, owner = torch.unique(question_rows, return_inverse=True)
-        u, v = questions.index_select(0, kept), passages.index_select(0, passage_rows)
+        u = questions.index_select(0, kept)
+        v = passages.index_select(0, passage_rows)
         if self.settings.interaction == "bilinear":
             product = (u @ self.matrix).index_select(0, owner) * v
             if self.settings.head == "linear":
@@ -102,7 +103,8 @@ class InteractionHead(torch.nn.Module):
         was_training = self.training
         self.eval()
         with torch.inference_mode():
-            u, v = torch.from_numpy(questions), torch.from_numpy(passages)
+            u = torch.from_numpy(questions)
+            v = torch.from_numpy(passages)
             for start in range(0, len(scores), _CHUNK):
                 rows = slice(start, start + _CHUNK)
                 left, right = (torch.from_numpy(one[rows]) for one in (question_rows, passage_rows))

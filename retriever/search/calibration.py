@@ -69,7 +69,8 @@ class Calibration:
     @classmethod
     def read(cls, view: View, mode: Mode) -> Self | None:
         """What an index has for a mode; None if nothing, or what another release learned."""
-        stored, names = view.setting(CALIBRATION, {}).get(mode), ("constant", *feature_names(mode))
+        stored = view.setting(CALIBRATION, {}).get(mode)
+        names = ("constant", *feature_names(mode))
         if stored is None or stored.keys() != {one.name for one in fields(cls)}:
             return None
         if stored["hit"].keys() != {*names} or stored["query"].keys() != {*names[:-1]}:
@@ -103,7 +104,8 @@ class Calibration:
     ) -> Answer:
         """Whether hits that were judged, all or the first of them, hold an answer."""
         probability = (hits[0].answer_probability if hits else None) or 0.0
-        change, passages = None, view.passage_count
+        change = None
+        passages = view.passage_count
         weight = view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT)
         if abs(passages - self.passages) > _CHANGED * self.passages:
             change = f"of {self.passages:,} passages, and the index has {passages:,}"
@@ -151,7 +153,8 @@ def hit_features(
         scores = np.array([getattr(hit, one) for hit in first], np.float64)
         others = len(scores) - 1
         if one == "bm25":
-            scores, others = scores / total, HITS - 1
+            scores = scores / total
+            others = HITS - 1
         columns += [scores, scores - (scores.sum() - scores) / max(others, 1)]
     languages = view.setting("languages", {})
     texts = [f"{hit.title or ''} {hit.passage}" for hit in first]

@@ -135,8 +135,10 @@ def hit_of(
     passage: Passage, rank: int, score: float = 0.0, components: tuple[Any, ...] = (None,) * 4
 ) -> Hit:
     """The hit of a stored passage; components are its dense score and rank, and those of BM25."""
-    span, text = (passage.start, passage.stop), passage.text
-    shown, metadata = text[slice(*span)], passage.metadata
+    span = (passage.start, passage.stop)
+    text = passage.text
+    shown = text[slice(*span)]
+    metadata = passage.metadata
     dense, dense_rank, bm25, bm25_rank = components
     # An outline may hold labels alone.
     hit_place = place(read_outline(passage.outline), text, span) if passage.outline else _NOWHERE
@@ -273,8 +275,10 @@ def _ranked(
     demands: Callable[[str, int], bool] | None = None,
 ) -> list[_Ranked]:
     """How the candidates of each query rank."""
-    mode, k = settings.mode, settings.k
-    depth, fusion = 2 * k, settings.fusion
+    mode = settings.mode
+    k = settings.k
+    depth = 2 * k
+    fusion = settings.fusion
     if mode == "hybrid":
         depth = max(depth, settings.depth)
         fusion = fusion.completed(view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT))
@@ -310,7 +314,8 @@ def _chosen(
     best = dict[str, int]()
     order = np.argsort(-scores)
     # Lists, since there are few.
-    negated, passages = (-scores[order]).tolist(), found.passages[order].tolist()
+    negated = (-scores[order]).tolist()
+    passages = found.passages[order].tolist()
     places = order.tolist()
     start = 0
     # A few at a time, since most candidates are no hits; equal scores together.

@@ -104,7 +104,8 @@ def min_max(scores: Scores) -> Scores:
     """Map to [0, 1]; if all are equal, to 1 if they are positive, else to 0."""
     if len(scores) == 0:
         return scores
-    low, high = scores.min(), scores.max()
+    low = scores.min()
+    high = scores.max()
     if high == low:
         return np.full(len(scores), float(high > 0))
     return np.asarray((scores - low) / (high - low), np.float64)

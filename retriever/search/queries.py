@@ -92,7 +92,8 @@ def search_texts(
 
     if ready is not None:
         ready = _comparable(ready)
-    stream, answered = iter(texts), 0
+    stream = iter(texts)
+    answered = 0
     while batch := list(islice(stream, _BATCH)):
         queries = [
             ParsedQuery(text) if settings.raw else parse_query(text, has_flag) for text in batch
@@ -259,7 +260,8 @@ def _search(
     ready: QueryVectors | None,
     brief: bool,
 ) -> list[list[Any]]:
-    wide, encoded = settings, settings.mode != "bm25"
+    wide = settings
+    encoded = settings.mode != "bm25"
     texts = [query.plain for query in parsed_queries]
     if reranker is not None:
         wide = replace(settings, k=max(settings.k, settings.depth))
@@ -340,7 +342,8 @@ def _ranked(
     analyzer = state.analyzer
     for one, query in zip(asked, queries, strict=True):
         is_plain = not (one.phrases or one.excluded)
-        own, demands = settings, None if is_plain else Demands(one, view, analyzer)
+        own = settings
+        demands = None if is_plain else Demands(one, view, analyzer)
         if strange != settings:
             from retriever.index.fit import is_strange
 

@@ -296,7 +296,9 @@ def _distance(word: str, other: str) -> int:
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(word):
-        last, before, row = before, row, [i + 1]
+        last = before
+        before = row
+        row = [i + 1]
         for j, second in enumerate(other):
             least = min(before[j] + (letter != second), before[j + 1] + 1, row[j] + 1)
             if i and j and letter == other[j - 1] and word[i - 1] == second:
@@ -318,7 +320,8 @@ def _edited(word: str) -> Iterator[str]:
                 c for c in map(chr, range(first, first + 0x80)) if c.isalpha() and c.islower()
             )
     for i in range(len(word) + 1):
-        before, after = word[:i], word[i:]
+        before = word[:i]
+        after = word[i:]
         yield from (before + letter + after for letter in letters)
         if after:
             yield before + after[1:]

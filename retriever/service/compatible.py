@@ -182,15 +182,20 @@ def encoded(jobs: Sequence[EncodingJob]) -> list[Encoded | Exception]:
 
 
 def _encoded_together(jobs: Sequence[EncodingJob]) -> list[Encoded]:
-    encoder, query = jobs[0].index.encoder, jobs[0].query
+    encoder = jobs[0].index.encoder
+    query = jobs[0].query
     texts = [text for job in jobs for text in job.texts]
     pieces = np.array([len(one) for one in encoder.tokenize(texts, query=query)])
     vectors = encoder.encode(texts, query=query)
-    window, stop, results = encoder.spec.max_length, 0, []
+    window = encoder.spec.max_length
+    stop = 0
+    results = []
     for job in jobs:
-        start, stop = stop, stop + len(job.texts)
+        start = stop
+        stop = stop + len(job.texts)
         own = pieces[start:stop]
-        read, cut = np.minimum(own, window).sum(), np.count_nonzero(own > window)
+        read = np.minimum(own, window).sum()
+        cut = np.count_nonzero(own > window)
         results.append(Encoded(vectors[start:stop], int(read), int(cut)))
     return results
 
@@ -201,7 +206,8 @@ def relevances(jobs: Sequence[RerankJob], reranker: Reranker | None) -> list[Sco
     if reranker is not None and not reranker.reads_vectors:
         return [reranker.score(job.query, None, job.texts, None)]
     encoder = job.index.encoder
-    vector, vectors = encoder.encode([job.query], query=True)[0], encoder.encode(job.texts)
+    vector = encoder.encode([job.query], query=True)[0]
+    vectors = encoder.encode(job.texts)
     if reranker is None:
         return [np.asarray(vectors @ vector, np.float32)]
     reranker.check(encoder.spec)

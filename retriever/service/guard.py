@@ -88,7 +88,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 0
+        begun = time.perf_counter()
+        status = 0
         settings = self._settings
         path = _path_below(scope, settings.root_path)
         lacks_slash = not path

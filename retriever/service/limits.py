@@ -197,12 +197,15 @@ def error_response(error: Exception) -> JSONResponse:
     """The response to an error, with the text that the command line prints."""
     details = {}
     if isinstance(error, ServiceError):
-        status, kind, details = error.status, "ServiceError", error.details
+        status = error.status
+        kind = "ServiceError"
+        details = error.details
     elif isinstance(error, RetrieverError):
         status = next(status for one, status in _STATUS if isinstance(error, one))
         kind = type(error).__name__
     else:
-        status, kind = 500, "InternalError"
+        status = 500
+        kind = "InternalError"
         _LOG.error("a request failed", exc_info=error)
         error = RuntimeError("an internal error, which the log of the service describes")
     if isinstance(error, FilterError) and error.position is not None:

@@ -333,7 +333,9 @@ def _hits(
 
 
 def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
-    index, request, where = job.index, job.request, job.where
+    index = job.index
+    request = job.request
+    where = job.where
     results: list[Answer] = []
     warned: dict[str, None] = {}
     if (like := request.like) is not None:

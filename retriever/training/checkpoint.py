@@ -15,7 +15,8 @@ from retriever.errors import ConfigError, ModelError
 if TYPE_CHECKING:
     import torch
 
-_TENSORS, _VALUES = "state.safetensors", "state.json"
+_TENSORS = "state.safetensors"
+_VALUES = "state.json"
 
 
 # What a training resumes from: tensors by name, and JSON values.
@@ -88,7 +89,8 @@ def require_same(folder: Path, expected: Mapping[str, Any], found: Any) -> None:
 
 def different(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
     """The first value that differs as "NAME EXPECTED, found FOUND", settings first, or None."""
-    here, there = dict(_flat(json.loads(json.dumps(expected)))), dict(_flat(found))
+    here = dict(_flat(json.loads(json.dumps(expected))))
+    there = dict(_flat(found))
     # A setting may decide a digest of the data too.
     names = sorted(here.keys() | there.keys(), key=lambda one: ("settings." not in one, one))
     for name in names:

@@ -55,7 +55,8 @@ def kept_epoch(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> 
             continue
         best = max(best, one.dev)
         if one.epoch == 0:
-            kept, before = one, one.dev
+            kept = one
+            before = one.dev
         elif one.dev >= best - tolerance and one.dev > before:
             kept = one
     return kept
@@ -89,7 +90,8 @@ class EarlyStopping(Generic[E]):
     @property
     def finished(self) -> bool:
         """Whether all epochs are done, or the last ones were worse."""
-        done, kept = len(self.curve) - 1, self.kept
+        done = len(self.curve) - 1
+        kept = self.kept
         if done >= self._epochs:
             return True
         return kept is not None and done - self.curve.index(kept) >= self._patience
@@ -303,7 +305,8 @@ class _Training:
                 # (n - 1) / n: the first 1 / (1 - averaging) steps count alike, and the weights
                 # before the first one not at all.
                 share = min(self._settings.averaging, (self._done - 1) / self._done)
-                average, weights = self._average.values(), self._task.weights.values()
+                average = self._average.values()
+                weights = self._task.weights.values()
                 with torch.no_grad():
                     torch._foreach_lerp_(list(average), list(weights), 1 - share)
                 yield Step(self._done, self._total, len(batch))
@@ -341,11 +344,13 @@ class _Training:
             dev = self._task.dev()
         finally:
             assign(weights, last)
-        losses, active = self._losses or [0.0], self._active or [0.0]
+        losses = self._losses or [0.0]
+        active = self._active or [0.0]
         number = len(self.stopping.curve)
         epoch = Epoch(number, float(np.mean(losses)), float(np.mean(active)), dev)
         self.stopping.record(epoch, self._average)
-        self._losses, self._active = [], []
+        self._losses = []
+        self._active = []
         return epoch
 
     def state(self) -> TrainingState:
@@ -373,7 +378,8 @@ class _Training:
         self._done = values["done"]
         self.stopping.curve += [Epoch(**one) for one in values["curve"]]
         self.stopping.restore(tensors, self._optimizer)
-        self._losses, self._active = list(values["losses"]), list(values["active"])
+        self._losses = list(values["losses"])
+        self._active = list(values["active"])
         assign(self._average, {name: tensors[f"average/{name}"] for name in self._average})
         torch.set_rng_state(tensors["chance"])
         device = self._task.backbone.device

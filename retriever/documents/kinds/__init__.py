@@ -88,7 +88,8 @@ class OutlinedText:
         self, title: str | None = None, metadata: Mapping[str, Json] | None = None, other: str = ""
     ) -> Parsed:
         """The document; a heading that stands over all becomes its title, else `other` is."""
-        text, outline = self.text, tuple(self._marks)
+        text = self.text
+        outline = tuple(self._marks)
         tops = [one for one in outline if one.kind == "heading" and one.level == 1]
         if (
             len(tops) == 1

@@ -47,7 +47,8 @@ def mean_pooling(hidden: Array, pieces: Pieces) -> Array:
 
 def max_pooling(hidden: Array, pieces: Pieces) -> Array:
     """The greatest value of each component over the pieces that are kept, else zeros."""
-    xp, hidden = array_functions(hidden), in_single(hidden)
+    xp = array_functions(hidden)
+    hidden = in_single(hidden)
     if pieces.kept is None:
         return xp.amax(hidden, axis=1)
     greatest = xp.amax(xp.where(pieces.kept[:, :, None], hidden, -xp.inf), axis=1)
@@ -97,7 +98,8 @@ class Fuser:
         """Which pieces are pooled: none of the padding, special tokens as the settings say."""
         before = after = 0
         if self.settings.special_tokens == "drop":
-            before, after = self.special.before, self.special.after
+            before = self.special.before
+            after = self.special.after
         elif self.settings.wk_preset == "released":
             # The published code drops the last piece, whatever it is.
             after = 1

@@ -84,7 +84,8 @@ class SBERTWKSettings:
         A start layer is refused that leaves less than two layers, and for ``released`` one more
         than the window, or the last layer would have no window.
         """
-        preset, window = settings.wk_preset or "paper", settings.window or 2
+        preset = settings.wk_preset or "paper"
+        window = settings.window or 2
         fewest = window + 1 if preset == "released" else _FEWEST_LAYERS
         highest = depth + 1 - fewest
         if highest < 0:
@@ -109,7 +110,8 @@ class SBERTWKSettings:
 
     def named(self) -> dict[str, Any]:
         """The settings of an encoder that say the same, without those that decide nothing."""
-        weighted, by_variance = self.layers == "weighted", self.words == "variance"
+        weighted = self.layers == "weighted"
+        by_variance = self.words == "variance"
         return {
             "wk_preset": self.preset,
             "window": self.window if weighted else None,
@@ -193,7 +195,8 @@ def _weigh(pieces: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> P
     if settings.layers == "weighted":
         # If all vectors are zero, none is preferred.
         fallback = xp.where(xp.any(present > 0, axis=0), present, 1.0)
-        alignment, novelty = _shares(1 / beta, fallback), _shares(nu, fallback)
+        alignment = _shares(1 / beta, fallback)
+        novelty = _shares(nu, fallback)
         layers = settings.omega * alignment + (1 - settings.omega) * novelty  # Eq. 9
     else:
         layers = xp.zeros_like(nu)
@@ -210,7 +213,8 @@ def _shares(amounts: Array, fallback: Array) -> Array:
 
 def _word_weights(variance: Array, kept: Array, settings: SBERTWKSettings) -> Array:
     """(pieces,), summing to 1 over each text; Eq. 12."""
-    xp, members = array_functions(kept), _members(kept)
+    xp = array_functions(kept)
+    members = _members(kept)
     owners = xp.where(kept)[0]
     if settings.words == "uniform":
         variance = xp.zeros_like(variance)
@@ -226,7 +230,8 @@ def _measure(
     `states` are (pieces, layers, d) float64; the last `count` layers are fused, all of them enter
     the population variance of the adjacent-layer cosines. All but that are (count, pieces).
     """
-    xp, released = array_functions(states), settings.preset == "released"
+    xp = array_functions(states)
+    released = settings.preset == "released"
     # (layers, layers, pieces)
     gram = xp.moveaxis(states @ states.swapaxes(1, 2), 0, -1)
     inverse = _inverse_root(_diagonal(gram, 0), 0.0)

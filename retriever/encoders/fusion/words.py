@@ -80,7 +80,8 @@ def word_weights(
         )
     hidden = list(states.states[settings.first_state :, None])
     found = sbert_wk_weights(hidden, states.kept[None], settings)
-    words, layers = found.words, found.layers.T
+    words = found.words
+    layers = found.layers.T
     kept = np.flatnonzero(states.kept)
     weighted = []
     for places in _units(text, states, kept.tolist(), unit):
@@ -113,7 +114,8 @@ def _named(
     text: str, states: TextStates, places: list[int], unit: Unit
 ) -> tuple[str, int | None, int | None]:
     spans = [states.spans[place] for place in places]
-    start, stop = min(span[0] for span in spans), max(span[1] for span in spans)
+    start = min(span[0] for span in spans)
+    stop = max(span[1] for span in spans)
     if start == stop:
         return states.pieces[places[0]], None, None
     surface = text[start:stop]

@@ -126,7 +126,8 @@ def pair_means(
     import torch
 
     zero = projected[0].new_zeros(())
-    sums, counts = [zero] * 4, [0] * 4
+    sums = [zero] * 4
+    counts = [0] * 4
 
     def add(term: int, costs: torch.Tensor, selected: torch.Tensor) -> None:
         sums[term] = sums[term] + costs.masked_fill(~selected, 0).sum()
@@ -142,8 +143,10 @@ def pair_means(
             ~(same_sentence | same_form),
         )
         for i, j in combinations(range(len(projected)), 2):
-            left, right = projected[i][rows], projected[j][rows]
-            has_left, has_right = present[i][rows], present[j][rows]
+            left = projected[i][rows]
+            right = projected[j][rows]
+            has_left = present[i][rows]
+            has_right = present[j][rows]
             add(0, (left - right).square().sum(1), has_left & has_right)
             lengths = left.square().sum(1)[:, None] + right.square().sum(1)
             costs = (margin - torch.addmm(lengths, left, right.T, alpha=-2)).relu()
@@ -282,7 +285,8 @@ class _Training:
             raise BadInputError(
                 f"dev: expected pairs of different gold similarities, found {len(gold)} of one"
             )
-        tensors, training = self.model.tensors, self.settings.training
+        tensors = self.model.tensors
+        training = self.settings.training
         self._optimizer = torch.optim.AdamW(
             list(tensors.values()),
             lr=training.learning_rate,
@@ -299,7 +303,8 @@ class _Training:
     def _cosines(self, batch: ScoredPairs) -> torch.Tensor:
         import torch
 
-        count, pooling = 2 * len(batch.gold), self.settings.word_pooling
+        count = 2 * len(batch.gold)
+        pooling = self.settings.word_pooling
         pooled = self.model.sentences(Words(batch.words), count, pooling)
         return torch.nn.functional.cosine_similarity(pooled[0::2], pooled[1::2])
 
@@ -338,7 +343,8 @@ class _Training:
         while not stopping.finished:
             self._end_epoch(self._train(epochs(len(stopping.curve))))
             done(stopping.curve[-1])
-        best, last = stopping.kept, stopping.curve[-1]
+        best = stopping.kept
+        last = stopping.curve[-1]
         assert best is not None
         if best.epoch == 0 and last.worth < best.worth and best.score is None:
             raise self._diverged("on held-out sentences is never lower than before training")

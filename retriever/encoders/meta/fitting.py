@@ -211,7 +211,8 @@ class _Fit:
         judged = () if dev is None else list(self._pairs(dev).batches())
         order = np.random.default_rng(self.settings.seed).permutation(len(texts))
         held = min(max(len(texts) // 10, 1), _HELD_OUT)
-        held_out, train = np.sort(order[:held]), np.sort(order[held:])
+        held_out = np.sort(order[:held])
+        train = np.sort(order[held:])
         projection, history = self._trained(
             lambda epoch: words.batches(self._shuffled(train, epoch), _batch_size(len(train))),
             texts,
@@ -275,7 +276,8 @@ class _Fit:
 
     def _pairs(self, pairs: GoldPairs) -> _PairWords:
         """Gold scores are brought to [0, 1]."""
-        low, span = pairs.gold.min(), np.ptp(pairs.gold)
+        low = pairs.gold.min()
+        span = np.ptp(pairs.gold)
         gold = np.asarray((pairs.gold - low) / (span or 1.0), np.float32)
         texts = [*pairs.left, *pairs.right]
         return _PairWords(store_words(self.sources, texts, self.work, self.done), gold)

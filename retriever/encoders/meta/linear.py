@@ -157,7 +157,8 @@ class Moments:
 
     def _blocks(self) -> list[tuple[slice, int]]:
         """Where each source's components are, and the column that counts its words."""
-        found, start = [], 0
+        found = []
+        start = 0
         for width in self.widths:
             found.append((slice(start, start + width), start + width))
             start += width + 1
@@ -194,7 +195,8 @@ def svd(moments: Moments, dimensions: int | None) -> Projection:
     """
     means = moments.means()
     values, columns = np.linalg.eigh(moments.covariance(means))
-    values, columns = values[::-1], columns[:, ::-1]
+    values = values[::-1]
+    columns = columns[:, ::-1]
     rank = int((values > _RANK * max(values.max(initial=0), np.finfo(np.float64).tiny)).sum())
     kept = _dimensions(dimensions, max(moments.widths), rank, "the rank of the corpus's covariance")
     return _split(columns[:, :kept], moments.widths, means)
@@ -236,7 +238,8 @@ def gcca(
         within.append(regular)
     blocks = block_diag(*[covariance[s:e, s:e] for s, e in pairwise(edges)])
     values, columns = eigh(covariance - blocks, block_diag(*within))
-    values, columns = values[::-1], columns[:, ::-1]
+    values = values[::-1]
+    columns = columns[:, ::-1]
     positive = int((values > _RANK).sum())
     kept = _dimensions(
         dimensions, max(moments.widths), positive, "the number of eigenvalues above 0"

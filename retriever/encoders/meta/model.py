@@ -203,7 +203,8 @@ class MetaModel(EncoderModel):
     def save(self, folder: Path) -> None:
         """Write map and names of the sources into a folder, which appears complete or not."""
         FORM.check_target(folder)
-        parts, sources = self.parts, []
+        parts = self.parts
+        sources = []
         for spec in parts.sources:
             place = None
             if os.path.exists(spec.model):

@@ -86,7 +86,8 @@ def align(words: Sequence[Sequence[Span]], pieces: Sequence[Sequence[Span]]) -> 
     piece_counts = np.array([len(one) for one in pieces], np.int64)
     word_edges = _edges(words, word_counts, offsets)
     piece_edges = _edges(pieces, piece_counts, offsets)
-    starts, stops = piece_edges[:, 0], piece_edges[:, 1]
+    starts = piece_edges[:, 0]
+    stops = piece_edges[:, 1]
     first = np.searchsorted(word_edges[:, 1], starts, side="right")
     last = np.searchsorted(word_edges[:, 0], stops, side="left")
     covered = np.where(starts < stops, np.maximum(last - first, 0), 0)
@@ -96,7 +97,8 @@ def align(words: Sequence[Sequence[Span]], pieces: Sequence[Sequence[Span]]) -> 
     word_starts = np.cumsum(word_counts) - word_counts
     piece_stops = np.cumsum(piece_counts)
     bounds = np.searchsorted(found, piece_stops)
-    aligned, start = [], 0
+    aligned = []
+    start = 0
     for text, stop in enumerate(bounds.tolist()):
         first_piece = int(piece_stops[text] - piece_counts[text])
         aligned.append(
@@ -261,7 +263,8 @@ class Sources:
 
     def _cut(self, whole: MetaPieces, max_length: int) -> MetaPieces:
         """The text up to the last word that leaves every source within the window."""
-        text, query = whole.text, whole.query
+        text = whole.text
+        query = whole.query
         stops = [stop for _, stop in word_spans(text)]
         while True:
             sizes, offsets = self._offsets(text, query=query)
@@ -282,7 +285,8 @@ class Sources:
 
     def _offsets(self, text: str, *, query: bool) -> tuple[list[int], list[list[Span]]]:
         """The number of pieces of each reader, and the offsets of those that have a place."""
-        sizes, found = [], []
+        sizes = []
+        found = []
         for reader in self._readers:
             (pieces,), (offsets,) = reader.read([text], query=query)
             sizes.append(len(pieces))

@@ -61,10 +61,12 @@ def read_moments(
         work.mkdir(exist_ok=True)
     key = corpus_key(sources, texts)
     checkpoint = Checkpoint(work / f"moments-{key}", {"texts": key}, seconds)
-    moments, first = Moments.empty(sources.widths), 0
+    moments = Moments.empty(sources.widths)
+    first = 0
     if (state := checkpoint.read()) is not None:
         tensors, values = state
-        moments.gram, moments.words = tensors["gram"].numpy(), values["words"]
+        moments.gram = tensors["gram"].numpy()
+        moments.words = values["words"]
         first = values["texts"]
     done(first, 0)
     for start in range(first, len(texts), _GROUP):

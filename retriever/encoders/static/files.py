@@ -55,7 +55,8 @@ def read_layout(head: bytes, name: str) -> Layout:
                 "use the .vec file beside fastText's .bin"
             )
         return _headerless(head, name)
-    count, dimensions = int(header[1]), int(header[2])
+    count = int(header[1])
+    dimensions = int(header[2])
     if not count or not dimensions:
         raise SourceError(
             f"{name}:1: expected the number of words and of dimensions, found {count} and "
@@ -182,7 +183,8 @@ def _read_text(stream: BinaryIO, table: WordVectors, layout: Layout) -> None:
             # A word with spaces, or tabs between the fields.
             word, vector = _split(line, layout.dimensions)
         if vector is None:
-            count, fields = trailing_numbers(line), len(line.split())
+            count = trailing_numbers(line)
+            fields = len(line.split())
             found = f"{count}" if count == fields - 1 else f"{count} at the end of {fields} fields"
             raise SourceError(
                 f"{where}: expected a word and {layout.dimensions} numbers, found {found}; correct "
@@ -218,7 +220,8 @@ def _split(line: bytes, dimensions: int) -> tuple[bytes, NDArray[np.float32] | N
 
 def _read_binary(stream: BinaryIO, table: WordVectors, layout: Layout) -> None:
     width = 4 * layout.dimensions
-    buffer, start = b"", 0
+    buffer = b""
+    start = 0
     for entry in range(1, (layout.count or 0) + 1):
         where = f"{table.name}: entry {entry:,}"
         space = buffer.find(b" ", start)
@@ -230,7 +233,8 @@ def _read_binary(stream: BinaryIO, table: WordVectors, layout: Layout) -> None:
                     f"numbers, found {len(buffer) - start:,} bytes of {layout.count:,} entries; "
                     "the file is not complete: download it again"
                 )
-            buffer, start = buffer[start:] + more, 0
+            buffer = buffer[start:] + more
+            start = 0
             space = buffer.find(b" ")
         vector = np.frombuffer(buffer, "<f4", layout.dimensions, space + 1)
         table.add(buffer[start:space], vector, where)

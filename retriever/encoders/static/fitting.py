@@ -67,7 +67,8 @@ def fit_lsa(
     """
     require_extra("sentences", "LSA", "sklearn")
     # In how many texts each word is, and a sample of texts.
-    counts, total = Counter[str](), 0
+    counts = Counter[str]()
+    total = 0
     drawn = Reservoir[str](settings.sample, settings.seed)
     for text in texts:
         words = lsa_words(text)
@@ -75,7 +76,8 @@ def fit_lsa(
         drawn.add(text)
         total += len(words)
         done(1, len(words))
-    sample, seen = drawn.items, drawn.seen
+    sample = drawn.items
+    seen = drawn.seen
     most = settings.max_df * seen
     kept = [word for word, count in counts.items() if settings.min_df <= count <= most]
     # The most frequent first; of equally frequent words, in alphabetical order.

@@ -218,7 +218,8 @@ def table_lexicon(name: str, folder: Path, query_prompt: str, passage_prompt: st
     """
     from safetensors import SafetensorError, safe_open
 
-    file, words = folder / "model.safetensors", folder / "tokenizer.json"
+    file = folder / "model.safetensors"
+    words = folder / "tokenizer.json"
     try:
         with safe_open(file, framework="numpy") as tensors:
             there = set(tensors.keys())
@@ -387,9 +388,11 @@ def principal_components(
     their squared singular values; the greatest number of each vector is positive.
     """
     values, columns = np.linalg.eigh(gram)
-    values, columns = values[::-1][:count], columns[:, ::-1][:, :count]
+    values = values[::-1][:count]
+    columns = columns[:, ::-1][:, :count]
     kept = values > _NO_VARIANCE * max(values.max(initial=0), np.finfo(np.float64).tiny)
-    values, rows = values[kept], columns[:, kept].T
+    values = values[kept]
+    rows = columns[:, kept].T
     greatest = np.abs(rows).argmax(axis=1, keepdims=True)
     rows = rows * np.sign(np.take_along_axis(rows, greatest, axis=1))
     return np.ascontiguousarray(rows, np.float32), values

@@ -81,7 +81,8 @@ class ScoredExamples(_Pairs):
         cls, left: Sequence[str], right: Sequence[str], gold: NDArray[np.float64]
     ) -> ScoredExamples:
         """From scores of any scale: the lowest one becomes 0, the highest 1."""
-        low, high = float(gold.min()), float(gold.max())
+        low = float(gold.min())
+        high = float(gold.max())
         if low == high:
             raise BadInputError(
                 f"expected pairs with different scores to train on, found {low:g} for all "
@@ -221,7 +222,8 @@ class _PairTask(Task[Rows]):
         """The loss of each pair."""
         import torch
 
-        examples, encoder = self._examples, self._encoder
+        examples = self._examples
+        encoder = self._encoder
         texts = [side[row] for side in (examples.left, examples.right) for row in batch]
         pieces = encoder.tokenize(texts, self._window, query=False)
         left, right = encoder.vectors(pieces).chunk(2)
@@ -257,7 +259,8 @@ class _RankingTask(Task[TripleBatch]):
         self.steps = batches_in_epoch(examples.pools, settings.sampling, in_batch=in_batch)
 
     def batches(self, chance: np.random.Generator) -> Iterator[TripleBatch]:
-        pools, sampling = self._examples.pools, self._settings.sampling
+        pools = self._examples.pools
+        sampling = self._settings.sampling
         return epoch_batches(pools, sampling, chance, in_batch=self._in_batch)
 
     def losses(self, batch: TripleBatch) -> torch.Tensor | None:
@@ -291,7 +294,9 @@ class _RankingTask(Task[TripleBatch]):
         """Vectors of length 1."""
         import torch
 
-        encoder, examples, window = self._encoder, self._examples, self._window
+        encoder = self._encoder
+        examples = self._examples
+        window = self._window
         left = [examples.questions[row] for row in questions]
         right = [examples.passages[row] for row in passages]
         pieces = [

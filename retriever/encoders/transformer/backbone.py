@@ -70,7 +70,8 @@ def _register_hooks(
 
     It stops with ReachedError.
     """
-    highest, calls = max(layers), 0
+    highest = max(layers)
+    calls = 0
 
     def show(layer: int, state: torch.Tensor) -> None:
         if layer in layers:
@@ -181,7 +182,8 @@ class Backbone(PairReader):
         """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
         if not texts:
             return [], []
-        encoded, special = self._read(texts, return_offsets_mapping=True), self.special
+        encoded = self._read(texts, return_offsets_mapping=True)
+        special = self.special
         # A special token that stands for a piece of text, such as [UNK], has its offsets.
         for row in encoded["offset_mapping"]:
             row[: special.before] = [(0, 0)] * special.before
@@ -508,7 +510,8 @@ class SharedBackbone(Backbone):
         """See `Backbone`; the texts of the last call are not tokenized again."""
         asked = (list(texts), max_length)
         if asked != self._asked:
-            self._asked, self._found = asked, super().tokenize(texts, max_length)
+            self._asked = asked
+            self._found = super().tokenize(texts, max_length)
         return list(self._found)
 
     def batch(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] = ()) -> Batch:
@@ -518,7 +521,8 @@ class SharedBackbone(Backbone):
         rows = [list(row) for row in ids]
         if self._batch is None or rows != self._ids:
             self._states = {}
-            self._ids, self._batch = rows, super().batch(rows)
+            self._ids = rows
+            self._batch = super().batch(rows)
         return self._batch
 
     def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:

@@ -176,7 +176,8 @@ def map_tensors(path: Path) -> dict[str, Floats]:
 
 def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -> Weights:
     prefix = next(name for name in tensors if name.endswith(_WORDS)).removesuffix(_WORDS)
-    width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    width = int(config["hidden_size"])
+    heads = int(config["num_attention_heads"])
     inner = int(config["intermediate_size"])
     depth = int(config["num_hidden_layers"])
 

@@ -249,7 +249,8 @@ def resolve(asked: EncoderSettings, folder: ModelFolder) -> Fuser:
     the same encoder. The window is named only if it is given. Of an unknown architecture only the
     last layer is read.
     """
-    own, architecture = folder.settings, folder.architecture
+    own = folder.settings
+    architecture = folder.architecture
     depth = None if architecture is None else folder.config.get(architecture.depth)
     head = bool(own.projections) if asked.head is None else asked.head
     chosen: dict[str, Any] = {

@@ -103,7 +103,8 @@ class TransformerModel(PieceModel):
     def forward(self, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
         """As `embed`, on the backbone's device, with gradients if they are needed."""
         batch = self.backbone.batch(pieces)
-        places, fuser = self._pieces(batch), self._fuser
+        places = self._pieces(batch)
+        fuser = self._fuser
         pool = POOLINGS[self._settings.pooling or "mean"]
         found: dict[int, torch.Tensor] = {}
 

@@ -110,7 +110,8 @@ def measure_ranges(weights: Weights, ids: Sequence[Sequence[int]]) -> dict[str, 
 
     def watch(layer: Affine, inputs: Floats) -> None:
         flat = inputs.reshape(-1, inputs.shape[-1])
-        low, high = flat.min(axis=0), flat.max(axis=0)
+        low = flat.min(axis=0)
+        high = flat.max(axis=0)
         ends = found.setdefault(layer.name, np.zeros((2, len(low)), np.float32))
         np.minimum(ends[0], low, out=ends[0])
         np.maximum(ends[1], high, out=ends[1])
@@ -126,7 +127,8 @@ def quantize(layer: Affine, measured: Floats) -> QuantizedLinear:
     columns = np.maximum(np.abs(layer.weight).max(axis=0), _FLOOR)
     scale = np.maximum(np.maximum(-low, high), _FLOOR) ** _MIGRATION / columns ** (1 - _MIGRATION)
     scale = (scale / np.exp(np.log(scale).mean())).astype(np.float32)
-    lowest, highest = float((low / scale).min()), float((high / scale).max())
+    lowest = float((low / scale).min())
+    highest = float((high / scale).max())
     step = max((highest - lowest) / 255, _FLOOR)
     zero = round(-lowest / step)
     weight = layer.weight * scale
@@ -281,7 +283,8 @@ class _Graph:
         """A model of these hidden states; its inputs are ids, places, bias and types."""
         import openvino
 
-        make, weights = self._operators, self._weights
+        make = self._operators
+        weights = self._weights
         ids, places, types = (make.parameter([-1, -1], np.int64, name) for name in "ipt")
         padding = make.parameter([-1, 1, 1, -1], np.float32, "b")
         bias = padding
@@ -296,7 +299,8 @@ class _Graph:
         return openvino.Model(outputs, inputs, "encoder")
 
     def _distance_bias(self, distances: Floats, ids: Any) -> Any:
-        make, number = self._operators, self._integers
+        make = self._operators
+        number = self._integers
         longest = len(self._weights.positions)
         table = self._constant(np.ascontiguousarray(distances[distance_buckets(longest)].T))
         pieces = make.gather(make.shape_of(ids), number(1), number(0))
@@ -339,7 +343,8 @@ class _Graph:
         return self._operators.gelu(value, "erf")
 
     def attention(self, query: Any, key: Any, value: Any, heads: int, bias: Any) -> Any:
-        make, width = self._operators, self._weights.width
+        make = self._operators
+        width = self._weights.width
 
         def split(states: Any) -> Any:
             parts = make.reshape(states, self._integers([0, 0, heads, -1]), True)

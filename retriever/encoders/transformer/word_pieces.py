@@ -53,7 +53,8 @@ class PairReader(ABC):
         if long:
             ends = [left[row] for row in long], [right[row] for row in long]
             for row, one, kinds in zip(long, *self._read_pairs(*ends, max_length), strict=True):
-                ids[row], types[row] = one, kinds
+                ids[row] = one
+                types[row] = kinds
         return PiecePairs(ids, types, len(long))
 
     @abstractmethod
