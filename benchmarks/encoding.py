@@ -67,8 +67,7 @@ def compare(
     """One row an encoder: every chunk is encoded by each of them in turn."""
     from sentence_transformers import SentenceTransformer
 
-    from retriever.encoders.model_folders import find_model
-    from retriever.encoders.settings import DEFAULT_MODEL
+    from retriever.encoders import DEFAULT_MODEL, find_model
 
     path = str(find_model(model or DEFAULT_MODEL).path)
     peer = SentenceTransformer(path, device="cpu")

@@ -38,9 +38,10 @@ from scipy.stats import rankdata
 from eval.layers.search import Task, subset_values
 from eval.layers.subsets import layer_subsets, pair_grams
 from eval.metrics.correlation import CORRELATED_DECIMALS, Correlation
-from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, sbert_wk
-from retriever.encoders.model_folders import ModelFolder, find_model
-from retriever.encoders.settings import DEFAULT_MODEL, parse_encoder
+from retriever.encoders import DEFAULT_MODEL, find_model, parse_encoder
+from retriever.encoders.fusion import SBERTWKSettings
+from retriever.encoders.fusion.sbert_wk import sbert_wk
+from retriever.encoders.model_folders import ModelFolder
 from retriever.encoders.transformer.backbone import Backbone
 
 TEXTS, LENGTHS = (1, 32), (20, 64, 128)

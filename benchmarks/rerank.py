@@ -27,14 +27,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from retriever.encoders.model_folders import find_model
-from retriever.encoders.settings import DEFAULT_MODEL
+from retriever.encoders import DEFAULT_MODEL, find_model
 from retriever.encoders.transformer.backbone import Backbone
-from retriever.rerankers.cross import CrossEncoder
-from retriever.rerankers.head import train_head
-from retriever.rerankers.scorers import CrossHead
-from retriever.training.sampling import JudgedPools, epoch_batches
-from retriever.training.settings import HeadSettings, HeadTrainingSettings, SamplingSettings
+from retriever.rerankers import CrossEncoder, CrossHead, train_head
+from retriever.training import HeadSettings, HeadTrainingSettings, JudgedPools, SamplingSettings
+from retriever.training.sampling import epoch_batches
 
 POOL, ANSWERS, DIMENSIONS = 46, 5, 384
 PLAIN_BATCHES = 3

@@ -217,9 +217,8 @@ def _peer(vectors: Path) -> None:
     from fastapi import FastAPI
     from sentence_transformers import SentenceTransformer
 
-    from retriever.encoders.model_folders import find_model
-    from retriever.encoders.settings import DEFAULT_MODEL
-    from retriever.service.serving import bound_socket
+    from retriever.encoders import DEFAULT_MODEL, find_model
+    from retriever.service import bound_socket
 
     model = SentenceTransformer(str(find_model(DEFAULT_MODEL, download=False).path), device="cpu")
     held = np.load(vectors).astype(np.float32)

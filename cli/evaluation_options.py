@@ -23,7 +23,7 @@ from eval.settings import QuestionSettings, Resampling
 from retriever.settings import setting
 
 if TYPE_CHECKING:
-    from retriever.encoders.settings import Pooling
+    from retriever.encoders import Pooling
 
 
 def data_set(path: Path) -> Path:
@@ -81,7 +81,7 @@ def query_texts(source: str | None) -> dict[str, str]:
     """The texts of --queries by id; none without it."""
     if source is None:
         return {}
-    from retriever.documents.reader import CorpusReader
+    from retriever.documents import CorpusReader
 
     reader = CorpusReader([source], on_empty="fail", number_ids=True)
     return {query.id: query.text for query in reader}

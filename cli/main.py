@@ -244,7 +244,7 @@ def _in_place_of(error: click.NoSuchOption) -> str:
     Where there is neither, it is an option with a similar name.
     """
     from cli.guesses import OPTION_GUESSES, OPTIONS_OF_OTHER_COMMANDS
-    from retriever.encoders.settings import encoder_keys
+    from retriever.encoders import encoder_keys
 
     if error.ctx is None:
         return ""

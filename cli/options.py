@@ -491,7 +491,7 @@ class EncoderOptions:
     def __post_init__(self) -> None:
         named = {"layers": self.layers, "pooling": self.pooling, "dtype": self.dtype}
         if any(value is not None for value in named.values()):
-            from retriever.encoders.settings import parse_encoder
+            from retriever.encoders import parse_encoder
 
             object.__setattr__(self, "model", str(parse_encoder(self.model, **named)))
 
@@ -538,7 +538,7 @@ def encoder_options(
         )
     ]
     if shown:
-        from retriever.encoders.settings import EncoderSettings
+        from retriever.encoders import EncoderSettings
 
         declared = declared_settings(EncoderSettings)
         for one in shown.split():

@@ -13,8 +13,7 @@ from cli.options import Settings, complete_path, option
 from retriever.settings import setting
 
 if TYPE_CHECKING:
-    from retriever.documents import Fields
-    from retriever.documents.reader import CorpusReader
+    from retriever.documents import CorpusReader, Fields
     from retriever.index.opened import IndexSettings
 
 sources_argument = click.argument(
@@ -102,8 +101,7 @@ class SourceOptions(FieldOptions):
         exclude: Sequence[str] = (),
     ) -> CorpusReader:
         """What reads the sources; a document without text is skipped, or yielded."""
-        from retriever.documents.reader import CorpusReader
-        from retriever.documents.sources import TextForm
+        from retriever.documents import CorpusReader, TextForm
 
         delimiter = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
         return CorpusReader(
@@ -133,7 +131,7 @@ document_options = Settings(
 
 def corpus_texts(reader: CorpusReader) -> Iterator[str]:
     """The text of each document as it is encoded: title, space, text."""
-    from retriever.documents.passages import passage_text
+    from retriever.documents import passage_text
 
     for document in reader:
         yield passage_text(document, None)

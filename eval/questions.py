@@ -21,15 +21,14 @@ import numpy as np
 from eval.datasets.question_set import Question, QuestionSet
 from eval.progress import Notify, Progress, ignore, silent
 from eval.settings import MadeQuestionSettings
-from retriever.documents import OUTLINE_NAME, Document
-from retriever.documents.analyzer import Analyzer
+from retriever.documents import Analyzer, Document, sentence_spans
+from retriever.documents.document import OUTLINE_NAME
 from retriever.documents.outline import outline_json
 from retriever.documents.passages import taken_out
-from retriever.documents.sentences import sentence_spans
 from retriever.errors import BadInputError
 from retriever.files import check_output, whole_files
 from retriever.search.collapse import earliest_copies, identifying_text
-from retriever.training.sampling import Reservoir
+from retriever.training import Reservoir
 
 FEW = 100
 """Fewer questions than this tell only great differences."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings, Pooling, parse_encoder
+from retriever.encoders import DEFAULT_MODEL, EncoderSettings, Pooling, parse_encoder
 from retriever.errors import ConfigError
 from retriever.settings import Checked, check_settings, setting
-from retriever.training.settings import CrossTrainingSettings
+from retriever.training import CrossTrainingSettings
 
 if TYPE_CHECKING:
     from retriever import Store
-    from retriever.encoders.encoder import Encoder
+    from retriever.encoders import Encoder
 else:
     # Help pages read the types of fields, and import no stores for it.
     Store = Any
@@ -50,7 +50,7 @@ class Loading:
 
     def load(self, encoder: str | EncoderSettings) -> Encoder:
         """Load an encoder by its text form or settings; raises what `Encoder.load` raises."""
-        from retriever.encoders.encoder import Encoder
+        from retriever.encoders import Encoder
 
         return Encoder.load(encoder, device=self.device, download=self.download)
 
@@ -58,8 +58,8 @@ class Loading:
         """Load encoders of which those of the same weights and number format share passes, in torch
         unless they name another backend or a number format that torch lacks.
         """
-        from retriever.encoders.encoder import Encoder
-        from retriever.encoders.registry import LoadContext, load_encoder
+        from retriever.encoders import Encoder, load_encoder
+        from retriever.encoders.registry import LoadContext
         from retriever.encoders.transformer.backbone import sharing
 
         context = LoadContext(self.device, self.download, sharing())

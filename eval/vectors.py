@@ -21,19 +21,19 @@ from numpy.typing import NDArray
 
 from eval.progress import Done, ignore
 from eval.settings import Loading
-from retriever.encoders.computing import BATCH_PIECES, token_batches
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.registry import STATIC_FILE, is_folder_with
-from retriever.encoders.settings import (
+from retriever.encoders import (
     DEFAULT_MODEL,
+    Encoder,
     EncoderSettings,
     Pooling,
+    is_folder_with,
     over_model,
     parse_encoder,
 )
+from retriever.encoders.computing import BATCH_PIECES, token_batches
+from retriever.encoders.registry import STATIC_FILE
 from retriever.encoders.spec import probe_lists, same_vectors
-from retriever.encoders.static.fitting import fit_static
-from retriever.encoders.static.settings import FITTED
+from retriever.encoders.static import FITTED, fit_static
 from retriever.errors import ConfigError, StorageError, require_several
 
 Floats = NDArray[np.float32]

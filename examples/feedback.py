@@ -28,7 +28,7 @@ from eval.settings import Loading, Resampling
 from eval.tuning.evaluation import Collection, Evaluator
 from eval.tuning.pipeline import Pipeline
 from retriever import Analyzer, CorpusReader, FusionSettings
-from retriever.search.fusion import fuse
+from retriever.search import fuse
 
 DEPTH, TERMS, QUESTIONS = 100, 20, 600
 K1, B = 1.2, 0.75

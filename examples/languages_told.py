@@ -16,7 +16,7 @@ import random
 import re
 from pathlib import Path
 
-from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents import Analyzer, AnalyzerSettings
 from retriever.documents.sentences import SENTENCE_END
 
 LETTERS, WORDS = 150, 6

@@ -29,10 +29,9 @@ from eval.metrics.measures import run_values
 from eval.settings import Loading
 from eval.vectors import embed_all, layer_form, split_layers
 from retriever import Analyzer, AnalyzerSettings, BM25Settings, CorpusReader, FusionSettings
-from retriever.documents.passages import passage_text
+from retriever.documents import passage_text
 from retriever.errors import BadInputError
-from retriever.search import BM25, Postings, SearchableSegment
-from retriever.search.fusion import fuse
+from retriever.search import BM25, Postings, SearchableSegment, fuse
 
 DOCUMENTS, CHARACTERS, QUESTIONS, DEPTH = 3_000, 2_000_000, 600, 100
 MODEL = "all-MiniLM-L6-v2"

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from retriever.documents.reader import CorpusReader
+from retriever.documents import CorpusReader
 from retriever.documents.sentences import SENTENCE_END
 
 CHARACTERS, QUESTIONS, PASSAGES = 600, 300, 1500

@@ -11,13 +11,12 @@ name is imported when it is asked for; `__version__` is the installed release.
 
 from __future__ import annotations
 
-import importlib as _importlib
-from pathlib import Path as _Path
 from typing import Any as _Any
 
-# Each name is listed once, where type checkers read it: "from MODULE import NAME as NAME".
-_LINES = _Path(__file__).with_suffix(".pyi").read_text("utf-8").splitlines()
-_MODULES = {line.split()[3]: line.split()[1] for line in _LINES if line.startswith("from ")}
+from retriever.facade import lazy_names as _lazy_names
+from retriever.facade import read_names as _read_names
+
+_import_name = _lazy_names(__name__)
 
 
 def __getattr__(name: str) -> _Any:
@@ -25,10 +24,8 @@ def __getattr__(name: str) -> _Any:
         from importlib.metadata import version
 
         return version("layer-retriever")
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_importlib.import_module(_MODULES[name]), name)
+    return _import_name(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES} - {"annotations"})
+    return sorted({*globals(), *_read_names(__name__)} - {"annotations"})

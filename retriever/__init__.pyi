@@ -1,4 +1,4 @@
-"""The names of `retriever`, with the modules that have them: `__init__.py` reads them here."""
+"""The names of `retriever`; `__init__.py` imports each on first use."""
 
 from indexes import BM25Settings as BM25Settings
 from indexes import BM25Variant as BM25Variant
@@ -15,10 +15,10 @@ from indexes import point_at as point_at
 from indexes import remains as remains
 from indexes import snapshot_index as snapshot_index
 from indexes import verify as verify
-from retriever.documents import Document as Document
-from retriever.documents import Fields as Fields
 from retriever.documents.analyzer import Analyzer as Analyzer
 from retriever.documents.analyzer import AnalyzerSettings as AnalyzerSettings
+from retriever.documents.document import Document as Document
+from retriever.documents.document import Fields as Fields
 from retriever.documents.outline import Mark as Mark
 from retriever.documents.outline import Place as Place
 from retriever.documents.passages import PassageSettings as PassageSettings
@@ -46,12 +46,12 @@ from retriever.errors import NotAnIndexError as NotAnIndexError
 from retriever.errors import RetrieverError as RetrieverError
 from retriever.errors import SourceError as SourceError
 from retriever.errors import StorageError as StorageError
-from retriever.index import Index as Index
 from retriever.index.add import CommitSettings as CommitSettings
 from retriever.index.add import IndexingReport as IndexingReport
 from retriever.index.export import export_jsonl as export_jsonl
 from retriever.index.export import export_npy as export_npy
 from retriever.index.imports import import_documents as import_documents
+from retriever.index.index import Index as Index
 from retriever.index.ready import ReadyDocument as ReadyDocument
 from retriever.index.recreation import recreated as recreated
 from retriever.index.recreation import reindexed as reindexed
@@ -61,13 +61,13 @@ from retriever.index.sharding import encode_shards as encode_shards
 from retriever.index.shards import read_shards as read_shards
 from retriever.rerankers.head import QueryMap as QueryMap
 from retriever.rerankers.head import load_query_map as load_query_map
-from retriever.search import SearchSettings as SearchSettings
 from retriever.search.engine import Hit as Hit
 from retriever.search.engine import Hits as Hits
 from retriever.search.fusion import FusionSettings as FusionSettings
 from retriever.search.queries import Excerpt as Excerpt
 from retriever.search.queries import QueryVectors as QueryVectors
 from retriever.search.reranking import load_reranker as load_reranker
+from retriever.search.settings import SearchSettings as SearchSettings
 from retriever.search.synonyms import Synonyms as Synonyms
 from retriever.search.synonyms import load_synonyms as load_synonyms
 

@@ -23,8 +23,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders import EncoderSettings, EncoderSpec
 from retriever.errors import ConfigError
 
 # How long a test takes is not what is tested; first calls import libraries. The same examples each
@@ -129,7 +128,7 @@ class FakeEncoder:
 @pytest.fixture(scope="session")
 def install_fake_encoder() -> Callable[[pytest.MonkeyPatch], FakeEncoder]:
     """Makes every index use one new `FakeEncoder`."""
-    from retriever.encoders.encoder import Encoder
+    from retriever.encoders import Encoder
 
     def install(monkeypatch: pytest.MonkeyPatch) -> FakeEncoder:
         encoder = FakeEncoder()
@@ -172,7 +171,7 @@ def fake_encoder(
 def minilm() -> Any:
     """The bundled encoder, loaded once."""
     pytest.importorskip("layer_retriever_minilm")
-    from retriever.encoders.encoder import Encoder
+    from retriever.encoders import Encoder
 
     return Encoder.load(device="cpu")
 

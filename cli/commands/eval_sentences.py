@@ -60,7 +60,7 @@ class SentenceOptions(LayerOptions, EncoderOptions):
 
     def shared(self, resampling: Resampling) -> dict[str, Any]:
         """The settings that scores of every kind have; a baseline without a model is of --model."""
-        from retriever.encoders.settings import over_model
+        from retriever.encoders import over_model
 
         return {
             "poolings": self.scored_poolings(),

@@ -55,7 +55,8 @@ def get_command(
     `"report.pdf, page 3"`, or `notes.md[0:500]` for characters. If the index holds no such document
     or part, the exit code is 2.
     """
-    from retriever.documents.places import find_part, part_of_lines
+    from retriever.documents import find_part
+    from retriever.documents.places import part_of_lines
 
     with opened_index(folder, sources) as index:
         part = find_part(place, index.get)

@@ -47,8 +47,7 @@ from cli.source_options import (
 from retriever.settings import setting
 
 if TYPE_CHECKING:
-    from retriever.index import Index
-    from retriever.index.add import IndexingReport
+    from retriever.index import Index, IndexingReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +119,7 @@ def index_command(
     """
     from retriever import open_store
     from retriever.errors import require_extra
-    from retriever.index import Index
-    from retriever.index.add import IndexingReport
-    from retriever.index.recreation import recreated
+    from retriever.index import Index, IndexingReport, recreated
 
     if run.recreate and run.existing:
         raise click.UsageError("--existing: --recreate makes a new index; leave one of them out")
@@ -275,7 +272,7 @@ class EncodeOptions:
 
 def _warn_prompts(index: Index) -> None:
     """Say which prompts the encoder of an index lacks."""
-    from retriever.encoders.prompts import missing_prompts
+    from retriever.encoders import missing_prompts
 
     fault = missing_prompts(index.encoder_spec)
     if fault is not None:
@@ -329,8 +326,8 @@ def encode_command(
         refuse(alone, "it needs --shards")
         if asked.on_long == "split":
             raise click.UsageError("--on-long split: a row is a document; use --shards")
-        from retriever.encoders.encoder import ModelChoice
-        from retriever.index.export import check_output, encode_to_file, ids_file_of
+        from retriever.encoders import ModelChoice
+        from retriever.index import check_output, encode_to_file, ids_file_of
 
         check_output(output, ".npy")
         loaded = ModelChoice(encoder.model, encoder.device, encoder.download).load()

@@ -26,7 +26,7 @@ from cli.source_options import SourceOptions, corpus_texts, source_options, sour
 from retriever.settings import Setting, setting
 
 if TYPE_CHECKING:
-    from retriever.documents.reader import CorpusReader
+    from retriever.documents import CorpusReader
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def settings_command(words: tuple[str, ...], as_json: bool) -> None:
     all-MiniLM-L6-v2::layers=0,6::pooling=cls. With COMMAND, such as `train encoder`, those that the
     command takes with --set.
     """
-    from retriever.encoders.settings import encoder_keys
+    from retriever.encoders import encoder_keys
 
     found = _of_command(words) if words else encoder_keys()
     if as_json:

@@ -23,8 +23,7 @@ from eval.settings import (
 )
 
 if TYPE_CHECKING:
-    from retriever.documents import Document
-    from retriever.documents.reader import CorpusReader
+    from retriever.documents import CorpusReader, Document
 
 
 _BLOCK = 1_000

@@ -85,9 +85,9 @@ def info_command(folder: Location, as_json: bool) -> None:
     the recall@10 measured at each search effort. For the folder of a meta-embedding: its sources
     and their weights.
     """
-    from retriever.encoders.meta.model import read_folder
-    from retriever.encoders.prompts import missing_prompts
-    from retriever.encoders.registry import META_FILE, is_folder_with
+    from retriever.encoders import is_folder_with, missing_prompts
+    from retriever.encoders.meta import read_folder
+    from retriever.encoders.registry import META_FILE
     from retriever.index import Index
 
     if isinstance(folder, Path) and is_folder_with(META_FILE, folder):
@@ -108,7 +108,7 @@ def info_command(folder: Location, as_json: bool) -> None:
 def _facts(index: Index) -> dict[str, Any]:
     """Facts of an index, and of the files that it was made of."""
     from retriever.errors import DamagedIndexError
-    from retriever.index.refreshing import remembered_files
+    from retriever.index import remembered_files
 
     facts = index.info() | {"copies": index.count_copies()}
     # What is remembered of sources may be damaged: `doctor` and `refresh` say so.
@@ -294,7 +294,7 @@ _Finding = tuple[str, str, str]
 
 def _of_queries(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
     """What keeps queries from being answered, or from being answered well."""
-    from retriever.encoders.prompts import missing_prompts
+    from retriever.encoders import missing_prompts
     from retriever.encoders.registry import is_url
     from retriever.errors import MissingExtraError, RetrieverError
     from retriever.index.fit import MULTILINGUAL, Fit
@@ -322,7 +322,8 @@ def _of_queries(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
 def _of_sources(index: Index) -> Iterator[_Finding]:
     """How the sources that the index remembers differ from the disk."""
     from retriever.errors import DamagedIndexError
-    from retriever.index.sources import SourceMemory, passed_over
+    from retriever.index import SourceMemory
+    from retriever.index.sources import passed_over
 
     try:
         if not index.sources:
@@ -438,9 +439,7 @@ def reindex_command(
     do not give stay as they are; with --model, those of the encoder are that model's own. An
     interrupted run resumes when you run the same command again.
     """
-    from retriever.index import Index
-    from retriever.index.add import IndexingReport
-    from retriever.index.recreation import reindexed
+    from retriever.index import Index, IndexingReport, reindexed
     from retriever.index.sources import memory_path
 
     if asked.on_long == "error":

@@ -72,8 +72,7 @@ def export_command(
     from cli.output.progress import Stages
     from retriever.documents import Fields
     from retriever.errors import ConfigError
-    from retriever.index import Index
-    from retriever.index.export import export_jsonl, export_npy
+    from retriever.index import Index, export_jsonl, export_npy
 
     to_stdout = str(out) == "-"
     if to_stdout and as_json:
@@ -150,7 +149,7 @@ def import_command(
     that made the vectors, unless an export or shards name it. The index is created if needed.
     """
     from cli.output.progress import Stages
-    from retriever.index.imports import import_documents
+    from retriever.index import import_documents
 
     parts = asked.parts()
     with Stages(quiet=quiet) as stage:

@@ -43,9 +43,8 @@ from retriever.settings import setting
 
 if TYPE_CHECKING:
     from retriever.index import Index
-    from retriever.search import SearchSettings
+    from retriever.search import Hit, SearchSettings
     from retriever.search.calibration import Answer
-    from retriever.search.engine import Hit
 
 # Cells of the terminal that hits fill at most.
 WIDEST = 120
@@ -248,7 +247,7 @@ def query_command(
     settings = replace(ranking.settings(), raw=raw, collapse=asked.collapse)
     reranker = None
     if rerank is not None:
-        from retriever.search.reranking import load_reranker
+        from retriever.search import load_reranker
 
         reranker = load_reranker(rerank, device=encoder.device, download=encoder.download)
     if query_map is not None and settings.mode == "bm25":
@@ -373,7 +372,7 @@ class _Session:
     def show(self, found: list[Hit], text: str, query: str | None = None) -> None:
         """Print what was found for a text, which has an id if it is of a file."""
         from cli.output.hits import facets_text
-        from retriever.search.syntax import ParsedQuery, operators_note, parse_query
+        from retriever.search import ParsedQuery, operators_note, parse_query
 
         index = self.index
         hits, answer = self.answered(found)
@@ -450,7 +449,7 @@ class _Session:
         """Print the hits of every query of a file, or write them as a run."""
         from cli.output.progress import warn_reader
         from eval.metrics.trec import write_run
-        from retriever.documents.reader import CorpusReader
+        from retriever.documents import CorpusReader
 
         reader = CorpusReader([queries], on_empty="fail", number_ids=True)
         asked = list(reader)

@@ -28,8 +28,7 @@ from cli.options import (
 from cli.output.text import counted, say, say_earlier_terms, tell
 
 if TYPE_CHECKING:
-    from retriever.index import Index
-    from retriever.index.refreshing import RefreshReport
+    from retriever.index import Index, RefreshReport
 
 # Bytes of the name of a source in that of its index: both, and what is beside it, fit into 255.
 _LONGEST_NAME = 200
@@ -109,7 +108,7 @@ def refresh_for_query(index: Index, *, quiet: bool = False) -> None:
 
 def index_in(sources: Sequence[str], encoder: Mapping[str, Any], *, quiet: bool = False) -> Index:
     """Return the index of folders and files in the cache, made on first use and refreshed."""
-    from retriever.documents.sources import path_on_disk
+    from retriever.documents import path_on_disk
     from retriever.files import folder_cache, make_private, private_files
 
     if "-" in sources:
@@ -132,7 +131,7 @@ def _index_in_cache(
 ) -> Index:
     """Make or refresh the index of `paths` in the folder `place`; messages call them `names`."""
     from cli.output.progress import EncodingProgress, Stages, warn_reader
-    from retriever.documents.reader import CorpusReader
+    from retriever.documents import CorpusReader
     from retriever.index import Index
 
     reader = None
@@ -164,7 +163,7 @@ def _index_in_cache(
 def follow(index: Index, stop: Event) -> None:
     """Refresh an index whenever a source changes, until `stop` is set, and say what happens."""
     from retriever.errors import RetrieverError
-    from retriever.index.refreshing import watched
+    from retriever.index import watched
 
     try:
         for found in watched(index, stop):

@@ -191,14 +191,12 @@ def serve_command(
     or after 30 seconds.
     """
     from retriever.errors import require_extra
-    from retriever.search.reranking import load_reranker
+    from retriever.search import load_reranker
 
     require_extra("serve", "the service", "fastapi", "uvicorn", "prometheus_client")
     if watch:
         require_extra("watch", "--watch", "watchfiles")
-    from retriever.service import ServiceSettings, create_app
-    from retriever.service.limits import is_loopback
-    from retriever.service.serving import bound_socket
+    from retriever.service import ServiceSettings, bound_socket, create_app, is_loopback
 
     if not token and not is_loopback(host):
         raise click.UsageError(
@@ -247,7 +245,7 @@ def serve_command(
 def _run(app: FastAPI, listening: socket.socket) -> None:
     import warnings
 
-    from retriever.service.serving import server_of
+    from retriever.service import server_of
 
     # A filter's are part of the answer, and a cut query or passage is no news to the server's log.
     warnings.filterwarnings("ignore", message="(filter|facets): no document|.*were cut$")
@@ -299,7 +297,7 @@ def mcp_command(
     from retriever.errors import require_extra
 
     require_extra("mcp", "retriever mcp", "mcp")
-    from retriever.mcp.server import make_server, serve_http, serve_stdio
+    from retriever.mcp import make_server, serve_http, serve_stdio
 
     with ExitStack() as stack:
         opened = _opened(stack, indexes, query_map, synonyms, encoder)

@@ -45,7 +45,7 @@ def similar_command(
     the passage that begins there is compared. Nothing is encoded.
     """
     from cli.output.hits import hit_text
-    from retriever.documents.places import find_part
+    from retriever.documents import find_part
 
     with opened_index(folder, sources) as index, pointing(where):
         part = find_part(place, index.get)

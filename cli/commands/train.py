@@ -35,10 +35,10 @@ from cli.output.results import ResultOptions, result_options
 from cli.output.text import meta_lines, meta_summary, say, tell_encoder
 from cli.source_options import SourceOptions, corpus_texts, source_options
 from eval.settings import CrossPlan, Loading, QuestionSettings
-from retriever.encoders.meta.settings import MetaSettings, Method, UnsupSettings
-from retriever.encoders.static.settings import FITTED, FitSettings, LSASettings
+from retriever.encoders.meta import MetaSettings, Method, UnsupSettings
+from retriever.encoders.static import FITTED, FitSettings, LSASettings
 from retriever.settings import setting
-from retriever.training.settings import (
+from retriever.training import (
     CrossTrainingSettings,
     EncoderTrainingSettings,
     HeadSettings,
@@ -49,10 +49,10 @@ from retriever.training.settings import (
 if TYPE_CHECKING:
     from eval import ScoredPairs
     from eval.training.data import EncoderData
-    from retriever.documents.reader import CorpusReader
-    from retriever.encoders.meta.attention import MetaEpoch
+    from retriever.documents import CorpusReader
+    from retriever.encoders.meta import MetaEpoch
     from retriever.encoders.settings import Static
-    from retriever.encoders.static.model import StaticModel
+    from retriever.encoders.static import StaticModel
 
 _ATTENTION = "weights epochs patience learning_rate weight_decay"
 _METHOD = option(
@@ -107,8 +107,7 @@ def static_command(
     texts of SOURCE, which is read as `retriever index` reads it, and find the components that all
     texts share. lsa makes word vectors of SOURCE itself, which are averaged.
     """
-    from retriever.encoders.static.fitting import fit_lsa, fit_static
-    from retriever.encoders.static.model import FORM
+    from retriever.encoders.static import FORM, fit_lsa, fit_static
 
     if method == "lsa":
         refuse("vectors a components", f"{method} has no use for it")
@@ -235,8 +234,7 @@ def meta_command(
     svd, gcca and unsup are fitted on the texts of CORPUS, sup on --train; conc and avg need
     neither. A run that was interrupted resumes if it is started again.
     """
-    from retriever.encoders.meta.fitting import fit_meta
-    from retriever.encoders.meta.model import FORM
+    from retriever.encoders.meta import FORM, fit_meta
 
     method = combination.method
     if method not in ("sup", "unsup"):

@@ -13,7 +13,7 @@ from cli.output.text import counted, say
 from retriever.terminal import on_one_line
 
 if TYPE_CHECKING:
-    from retriever.documents.reader import CorpusReader
+    from retriever.documents import CorpusReader
 
 # Columns whose types are printed, and warnings of columns and fields.
 _COLUMNS = 20

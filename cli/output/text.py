@@ -59,7 +59,7 @@ def tell_encoder(
     folder: Path, lines: Iterable[str], facts: Mapping[str, Any], *, as_json: bool, quiet: bool
 ) -> None:
     """Print what is known of a new encoder, with a line to paste."""
-    from retriever.encoders.settings import EncoderSettings
+    from retriever.encoders import EncoderSettings
 
     encoder = str(EncoderSettings(model=str(folder)))
     lines = (*lines, f"--model {shlex.quote(encoder)}")

@@ -25,7 +25,7 @@ from eval.datasets.files import (
     table,
 )
 from eval.datasets.pairs import SICK_FILES, SICK_HEADER
-from retriever.documents.sources import base_name
+from retriever.documents import base_name
 from retriever.errors import SourceError
 
 _ALL = ("all",)

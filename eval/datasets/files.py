@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from retriever.documents.sources import Meter, TextLines, bytes_of
+from retriever.documents import Meter, TextLines
+from retriever.documents.sources import bytes_of
 from retriever.errors import SourceError
 
 SHOWN = 60

@@ -31,7 +31,7 @@ from eval.datasets.files import (
     shown,
     table,
 )
-from retriever.documents.sources import base_name
+from retriever.documents import base_name
 from retriever.errors import SourceError, string_fault
 
 _FIELDS = ("score", "sentence1", "sentence2")

@@ -31,8 +31,7 @@ from eval.datasets.files import (
 )
 from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.trec import read_qrels
-from retriever.documents import Fields
-from retriever.documents.reader import CorpusReader
+from retriever.documents import CorpusReader, Fields
 from retriever.errors import ConfigError
 
 Reader = Callable[[Path, str, str | None], QuestionSet]

@@ -17,15 +17,14 @@ from eval.figures import heat_map, new_figure
 from eval.progress import Done, Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, Table, environment
 from eval.settings import Loading
-from retriever.encoders.computing import scale_to_unit
-from retriever.encoders.transformer.model import TextStates
+from retriever.encoders import TextStates, scale_to_unit
 from retriever.errors import BadInputError, ConfigError, require_several
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from retriever.encoders.encoder import Encoder
+    from retriever.encoders import Encoder
 
 # Texts that are sorted by length together, so that batches need little padding.
 _BLOCK = 512

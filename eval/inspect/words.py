@@ -19,9 +19,9 @@ from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, Table, environment
 from eval.settings import Loading
 from retriever.documents.division import normalized
-from retriever.encoders.computing import scale_to_unit
-from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-from retriever.encoders.fusion.words import (
+from retriever.encoders import EncoderSettings, TextStates, parse_encoder, scale_to_unit
+from retriever.encoders.fusion import (
+    SBERTWKSettings,
     Unit,
     WeightedWord,
     word_of_pieces,
@@ -29,8 +29,6 @@ from retriever.encoders.fusion.words import (
     word_vectors,
     word_weights,
 )
-from retriever.encoders.settings import EncoderSettings, parse_encoder
-from retriever.encoders.transformer.model import TextStates
 from retriever.errors import BadInputError, ConfigError
 from retriever.terminal import on_one_line
 

@@ -35,8 +35,7 @@ from eval.progress import Progress, silent
 from eval.reports import Report, ReportedResult, Section, Table, csv_lines, environment
 from eval.settings import LayerSearchSettings
 from eval.vectors import distinct, embed, split_layers
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.settings import EncoderSettings, parse_encoder
+from retriever.encoders import Encoder, EncoderSettings, parse_encoder
 from retriever.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from eval.metrics.measures import PoolMeasures
 from eval.metrics.significance import percentile_interval, resampling_weights
 from eval.progress import Done, Progress, ignore, silent
 from eval.settings import LayerSearchSettings, Loading
-from retriever.encoders.settings import EncoderSettings
+from retriever.encoders import EncoderSettings
 
 Vectors = NDArray[np.float32]
 Floats = NDArray[np.float64]

@@ -33,13 +33,12 @@ from eval.qa.systems import (
     parse_systems,
 )
 from retriever import Mode
-from retriever.encoders.model_folders import find_model
+from retriever.encoders import find_model
 from retriever.encoders.registry import require_asked
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers import kind_of
+from retriever.rerankers import HeadReranker, kind_of
 from retriever.rerankers.cross import KIND as CROSS_ENCODER
-from retriever.rerankers.head import HeadReranker
-from retriever.search.fusion import FusionSettings
+from retriever.search import FusionSettings
 
 # Systems that rank by vectors.
 _EMBEDDED = ("cosine", "hybrid", *INTERACTIONS)

@@ -20,14 +20,11 @@ from eval.metrics.correlation import RANKED_DECIMALS, cosines
 from eval.metrics.measures import PoolMeasures
 from eval.progress import Progress, silent
 from eval.vectors import distinct, embed_all
-from retriever.documents.analyzer import Analyzer
-from retriever.documents.reader import CorpusReader
-from retriever.encoders.encoder import Encoder
+from retriever.documents import Analyzer, CorpusReader
+from retriever.encoders import Encoder
 from retriever.errors import BadInputError, ConfigError
-from retriever.search import BM25, BM25Settings, Postings, SearchableSegment
-from retriever.search.fusion import FusionSettings, fuse
-from retriever.training.sampling import JudgedPools, TrainingSet
-from retriever.training.settings import NegativeSource
+from retriever.search import BM25, BM25Settings, FusionSettings, Postings, SearchableSegment, fuse
+from retriever.training import JudgedPools, NegativeSource, TrainingSet
 
 Floats = NDArray[np.float64]
 

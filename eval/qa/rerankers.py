@@ -25,33 +25,26 @@ from eval.qa.systems import HeadPlan, QASettings
 from eval.reports import Table, table_lines
 from eval.settings import CrossPlan, Loading, Resampling
 from eval.vectors import embed
-from retriever.encoders.model_folders import find_model
+from retriever.encoders import find_model
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, require_torch
-from retriever.rerankers import check_target, is_reranker
-from retriever.rerankers.cross import KIND as CROSS_ENCODER
-from retriever.rerankers.cross import (
+from retriever.rerankers import (
     CrossEncoder,
-    head_digest,
-    is_cross_encoder,
-    read_head,
-    read_training,
-    write_cross_encoder,
-)
-from retriever.rerankers.cross_training import train_cross_encoder
-from retriever.rerankers.head import KIND as HEAD
-from retriever.rerankers.head import (
-    QUERY_MAP,
     HeadReranker,
     QueryMap,
-    Scorer,
     TrainedHead,
-    is_query_map,
+    check_target,
+    is_cross_encoder,
+    is_reranker,
+    train_cross_encoder,
     train_head,
+    write_cross_encoder,
 )
-from retriever.training.checkpoint import Checkpoint, require_same
-from retriever.training.loop import Epoch, Step, kept_epoch
-from retriever.training.sampling import TrainingSet
+from retriever.rerankers.cross import KIND as CROSS_ENCODER
+from retriever.rerankers.cross import head_digest, read_head, read_training
+from retriever.rerankers.head import KIND as HEAD
+from retriever.rerankers.head import QUERY_MAP, Scorer, is_query_map
+from retriever.training import Checkpoint, Epoch, Step, TrainingSet, kept_epoch, require_same
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -386,7 +379,7 @@ def fine_tune(
     notify: Notify = ignore,
 ) -> FittedCrossEncoder:
     """Fine-tune a cross-encoder, and write it to a folder."""
-    from retriever.rerankers.scorers import CrossHead
+    from retriever.rerankers import CrossHead
 
     base = find_model(plan.model, download=loading.download)
     keep_head = is_cross_encoder(plan.model)

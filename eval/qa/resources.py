@@ -32,20 +32,15 @@ from eval.qa.pools import (
 from eval.qa.systems import QASettings
 from eval.settings import QuestionSettings
 from retriever import Mode, SearchSettings
-from retriever.documents.analyzer import Analyzer
-from retriever.documents.reader import CorpusReader
-from retriever.encoders.encoder import Encoder
+from retriever.documents import Analyzer, CorpusReader
+from retriever.encoders import DEFAULT_MODEL, Encoder, over_model, parse_encoder
 from retriever.encoders.registry import require_asked
-from retriever.encoders.settings import DEFAULT_MODEL, over_model, parse_encoder
 from retriever.errors import ConfigError, SourceError
-from retriever.index import Index
-from retriever.index.add import NoProgress
-from retriever.rerankers.cross import load_cross_encoder
-from retriever.rerankers.head import QueryMap, load_query_map
+from retriever.index import Index, NoProgress
+from retriever.rerankers import QueryMap, load_cross_encoder, load_query_map
+from retriever.search import FusionSettings, fuse
 from retriever.search.engine import ScoredPassages
-from retriever.search.fusion import FusionSettings, fuse
-from retriever.training.sampling import TrainingSet
-from retriever.training.settings import NegativeSource
+from retriever.training import NegativeSource, TrainingSet
 
 Questions = str | Path | QuestionSet | Mapping[str, QuestionSet]
 """A folder, one split that is loaded, or several by their names."""

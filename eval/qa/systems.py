@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from eval.settings import CrossPlan, Loading, QuestionSettings, Resampling
-from retriever.encoders.settings import parse_encoder
+from retriever.encoders import parse_encoder
 from retriever.errors import ConfigError
-from retriever.training.settings import HeadSettings, HeadTrainingSettings
+from retriever.training import HeadSettings, HeadTrainingSettings
 
 MEASURES = ("AP", "RR", "P@1", "P@5", "P@10", "R@1", "R@5", "R@10", "R@100", "nDCG@10")
 # What Ma et al. (2019, Table 3) call R@k on Quasar-T and SearchQA, first.

@@ -39,19 +39,23 @@ from eval.qa.resources import Questions, corpus_texts, open_resources, split_rea
 from eval.qa.systems import QASettings
 from eval.settings import Loading, QuestionSettings
 from eval.vectors import distinct
-from retriever.documents import Document
-from retriever.documents.analyzer import Analyzer
-from retriever.encoders.training.model import TrainableEncoder
-from retriever.encoders.training.trainer import (
+from retriever.documents import Analyzer, Document
+from retriever.encoders.training import (
     Examples,
     LabeledExamples,
     ScoredExamples,
+    TrainableEncoder,
     paired_texts,
 )
 from retriever.errors import BadInputError, ConfigError, SourceError
 from retriever.settings import Checked, setting
-from retriever.training.sampling import JudgedPools, Reservoir, TrainingSet
-from retriever.training.settings import EncoderTrainingSettings, Objective
+from retriever.training import (
+    EncoderTrainingSettings,
+    JudgedPools,
+    Objective,
+    Reservoir,
+    TrainingSet,
+)
 
 # The share of data without a dev split that is held out, and the most pairs unless one is named.
 _DEV_SHARE = 0.1

@@ -9,17 +9,15 @@ from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.rerankers import FittedTransformer, epoch_line, kept_of, steps_shown
 from eval.reports import environment
 from eval.training.data import EncoderData, EncoderFitSettings, read_examples
-from retriever.encoders.training.model import (
+from retriever.encoders.training import (
     TrainableEncoder,
     check_target,
+    fitting_objective,
     read_training,
+    train_encoder,
     write_encoder,
 )
-from retriever.encoders.training.trainer import fitting_objective, train_encoder
-from retriever.training.checkpoint import Checkpoint, require_same
-from retriever.training.loop import Epoch
-from retriever.training.sampling import TrainingSet
-from retriever.training.settings import Objective
+from retriever.training import Checkpoint, Epoch, Objective, TrainingSet, require_same
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from eval.transfer.protocols import (
     tested_columns,
 )
 from eval.vectors import LayerEncoders, TextVectors, fitted_remark, named_encoders
-from retriever.encoders.settings import parse_encoder
+from retriever.encoders import parse_encoder
 from retriever.errors import require_classifiers, require_torch
 
 CLASSIFIERS: dict[ClassifierName, str] = {

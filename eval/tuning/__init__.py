@@ -31,9 +31,8 @@ from eval.tuning.search import (
     simplest,
 )
 from retriever import Index, open_store
-from retriever.documents import Document
-from retriever.documents.reader import CorpusReader
-from retriever.encoders.settings import DEFAULT_MODEL, parse_encoder
+from retriever.documents import CorpusReader, Document
+from retriever.encoders import DEFAULT_MODEL, parse_encoder
 from retriever.errors import BadInputError, ConfigError, NotAnIndexError, SourceError
 
 FEWEST = 20
@@ -320,7 +319,7 @@ def _tested(search: Search, read: _Data, measure: str) -> TuneResult:
     tried += [one for one in shown[:_SHOWN] if one.pipeline not in named]
     query_map = None
     if best.query_map:
-        from retriever.rerankers.head import HeadReranker
+        from retriever.rerankers import HeadReranker
 
         # It was chosen for being better.
         said = {"system": "bilinear:linear", "query_map": {"better": True}}

@@ -30,31 +30,36 @@ from eval.qa.pools import HARD, Components, Floats
 from eval.settings import Loading
 from eval.tuning.pipeline import RANKING, RANKINGS, Pipeline
 from eval.vectors import embed, layer_form, split_layers
-from retriever.documents import Document
-from retriever.documents.analyzer import Analyzer
-from retriever.documents.passages import cut_document, passage_text
-from retriever.encoders.computing import scale_to_unit
-from retriever.encoders.encoder import Encoder, ModelChoice
-from retriever.encoders.model_folders import find_path
-from retriever.encoders.settings import (
+from retriever.documents import Analyzer, Document, cut_document, passage_text
+from retriever.encoders import (
+    Encoder,
     EncoderSettings,
+    ModelChoice,
     Pooling,
-    format_layers,
     parse_encoder,
-    resolve_layers,
+    scale_to_unit,
 )
+from retriever.encoders.model_folders import find_path
+from retriever.encoders.settings import format_layers, resolve_layers
 from retriever.errors import ConfigError
 from retriever.files import whole_file
 from retriever.index.fit import PassageSample, measured_fit
-from retriever.search import BM25, Postings, SearchableSegment, SearchSettings
-from retriever.search.fusion import DEFAULT_WEIGHT, FusionSettings
-from retriever.search.reranking import Reranker, load_reranker
-from retriever.training.sampling import JudgedPools
-from retriever.training.settings import HeadSettings, HeadTrainingSettings
+from retriever.search import (
+    BM25,
+    DEFAULT_WEIGHT,
+    FusionSettings,
+    Postings,
+    Reranker,
+    SearchableSegment,
+    SearchSettings,
+    load_reranker,
+)
+from retriever.training import HeadSettings, HeadTrainingSettings, JudgedPools
 
 if TYPE_CHECKING:
-    from retriever.encoders.spec import EncoderSpec
-    from retriever.rerankers.head import Scorer, TrainedHead
+    from retriever.encoders import EncoderSpec
+    from retriever.rerankers import TrainedHead
+    from retriever.rerankers.head import Scorer
 
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -423,7 +428,7 @@ class Evaluator:
         """(q, d) vectors of questions, each by a map that was not trained on it: for those in
         `training` it is learned from others of them, for all others from all of them.
         """
-        from retriever.rerankers.head import QueryMap
+        from retriever.rerankers import QueryMap
 
         _, queries = self.vectors(pipeline)
         plain = pipeline.put(query_map=False)
@@ -447,7 +452,7 @@ class Evaluator:
 
     def trained_map(self, pipeline: Pipeline, rows: Rows) -> TrainedHead:
         """A bilinear head trained on questions, of which a fifth chooses the epoch."""
-        from retriever.rerankers.head import train_head
+        from retriever.rerankers import train_head
 
         vectors, queries = self.vectors(pipeline)
         numbers = self.passages(pipeline).documents

@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eval.qa.pools import WEIGHTS
-from retriever.documents.analyzer import AnalyzerSettings
-from retriever.documents.passages import PassageSettings
-from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings, parse_encoder
+from retriever.documents import AnalyzerSettings, PassageSettings
+from retriever.encoders import DEFAULT_MODEL, EncoderSettings, parse_encoder
 from retriever.errors import ConfigError, SourceError
-from retriever.search import SearchSettings, search_settings
-from retriever.search.fusion import FusionSettings
+from retriever.search import FusionSettings, SearchSettings, search_settings
 
 Cost = Literal["candidates", "map", "vectors", "reranker"]
 """What a new value of a knob computes again at most: the candidates of each question, a map that is

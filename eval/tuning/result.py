@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from retriever.rerankers.head import HeadReranker
+    from retriever.rerankers import HeadReranker
 
 FEW_QUESTIONS = 300
 """With fewer questions the defaults are normally kept (docs/tuning.md)."""

@@ -24,7 +24,7 @@ from eval.settings import Resampling, TuneSettings
 from eval.tuning.evaluation import Evaluator, OutOfTimeError, Part
 from eval.tuning.pipeline import KNOBS, RANKING, RANKINGS, Knob, Pipeline, turned_knobs
 from eval.tuning.result import Tried
-from retriever.encoders.settings import parse_encoder
+from retriever.encoders import parse_encoder
 from retriever.errors import BadInputError, ConfigError
 
 # Documents and questions of the part on which dear values are tried first.

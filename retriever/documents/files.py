@@ -17,8 +17,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from retriever.documents import Fields, Json, Record
 from retriever.documents.decoding import byte_losses, decode, not_in
+from retriever.documents.document import Fields, Json, Record
 from retriever.documents.file_heads import (
     HEAD,
     has_text_name,

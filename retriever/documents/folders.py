@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from retriever.documents import Fields, Record
+from retriever.documents.document import Fields, Record
 from retriever.documents.file_heads import head_group, head_of, kind_of_head, name_group
 from retriever.documents.files import KINDS, LONGEST_FILE, SourceFile, kind_of, read_files
 from retriever.documents.ignore_patterns import IgnorePatterns, Position, split_lines

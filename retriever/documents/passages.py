@@ -12,7 +12,7 @@ from itertools import pairwise, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from retriever.documents import Document
+from retriever.documents.document import Document
 from retriever.documents.outline import MarkKind, Outline, heading_path
 from retriever.errors import ConfigError
 from retriever.settings import Checked, setting

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from retriever.documents import Document
+from retriever.documents.document import Document
 from retriever.documents.outline import (
     Mark,
     Place,

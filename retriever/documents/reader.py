@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, get_args
 
-from retriever.documents import Assembler, ColumnType, Document, Fields, Record, content_id
+from retriever.documents.document import Assembler, ColumnType, Document, Fields, Record, content_id
 from retriever.documents.files import KINDS, SourceFile, is_document, read_files
 from retriever.documents.folders import (
     FolderRules,

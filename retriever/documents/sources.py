@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
-from retriever.documents import (
+from retriever.documents.decoding import REMEDY, check_encoding, detect_encoding, not_in
+from retriever.documents.document import (
     ID_NAMES,
     TEXT_NAMES,
     TITLE_NAMES,
@@ -28,7 +29,6 @@ from retriever.documents import (
     Fields,
     content_id,
 )
-from retriever.documents.decoding import REMEDY, check_encoding, detect_encoding, not_in
 from retriever.errors import ConfigError, SourceError, StorageError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote
 from uuid import UUID
 
-from retriever.documents import (
+from retriever.documents.document import (
     TEXT_NAMES,
     Assembler,
     Columns,

@@ -18,7 +18,15 @@ from io import BufferedReader
 from itertools import chain, islice
 from typing import cast
 
-from retriever.documents import Columns, ColumnType, Fields, Json, Record, find_columns, listed
+from retriever.documents.document import (
+    Columns,
+    ColumnType,
+    Fields,
+    Json,
+    Record,
+    find_columns,
+    listed,
+)
 from retriever.documents.sources import LONGEST, FieldCount, OpenSource, TextLines
 from retriever.errors import SourceError
 

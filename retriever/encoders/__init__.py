@@ -1,1 +1,7 @@
-"""Text to vectors: models, pooling, batching."""
+"""Text to vectors: models, pooling, layer fusion, batching."""
+
+from __future__ import annotations
+
+from retriever.facade import lazy_names
+
+__getattr__ = lazy_names(__name__)

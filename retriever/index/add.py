@@ -30,8 +30,8 @@ from indexes import (
     metadata_json,
     no_progress,
 )
-from retriever.documents import Document, document_fault, document_of
 from retriever.documents.analyzer import Analyzer
+from retriever.documents.document import Document, document_fault, document_of
 from retriever.documents.outline import outline_json
 from retriever.documents.passages import (
     BLOCK,

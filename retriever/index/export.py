@@ -26,7 +26,7 @@ from indexes import (
     storage_errors,
     whole_files,
 )
-from retriever.documents import OUTLINE_NAME, Document, Fields
+from retriever.documents.document import OUTLINE_NAME, Document, Fields
 from retriever.documents.passages import passage_text
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError, StorageError

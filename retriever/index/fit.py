@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes import BM25, Postings, SearchableSegment
 from retriever.documents.analyzer import NO_LANGUAGE
 from retriever.documents.languages import script_of
 from retriever.documents.sentences import SENTENCE_END
 from retriever.errors import SourceError
-from retriever.search import BM25, Postings, SearchableSegment
 from retriever.search.fusion import DEFAULT_WEIGHT, FusionSettings, fuse
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from indexes import (
     no_progress,
     open_store,
 )
-from retriever.documents import Assembler, Fields, Json
 from retriever.documents.analyzer import AnalyzerSettings
+from retriever.documents.document import Assembler, Fields, Json
 from retriever.documents.reader import CorpusReader
 from retriever.documents.sources import Meter, SeenIds, opened, opened_stream
 from retriever.documents.text import read_jsonl
@@ -34,9 +34,9 @@ from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.registry import require_asked
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
-from retriever.index import Index
 from retriever.index.add import CommitSettings, IndexingReport
 from retriever.index.export import VECTORS_FIELD, encoder_file, ids_file_of
+from retriever.index.index import Index
 from retriever.index.opened import IndexSettings, initial_settings
 from retriever.index.other_stores import open_collection
 from retriever.index.ready import ReadyDocument, counted, require_sound

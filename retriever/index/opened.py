@@ -22,9 +22,9 @@ from retriever.errors import (
     EncoderMismatchError,
     unexpected_keyword,
 )
-from retriever.search import CALIBRATION
 from retriever.search.fusion import FIT
 from retriever.search.queries import unknown_fields
+from retriever.search.settings import CALIBRATION
 
 if TYPE_CHECKING:
     from indexes import Store, View, Where

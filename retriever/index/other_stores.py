@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from retriever.documents import Assembler, Document, Fields, find_columns
+from retriever.documents.document import Assembler, Document, Fields, find_columns
 from retriever.documents.sources import SeenIds
 from retriever.documents.tables import batch_records
 from retriever.encoders.spec import EncoderSpec

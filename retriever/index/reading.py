@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from indexes import LABEL, LANGUAGES, Expansion, Query, compile_where, id_forms, idf, parse_field
-from retriever.documents import Document, document_of, is_id
+from retriever.documents.document import Document, document_of, is_id
 from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
 from retriever.index.opened import OpenedIndex, read_structures, uncounted_passages, verify_index
-from retriever.search import CALIBRATION, SearchKeywords, SearchSettings, search_settings
 from retriever.search.engine import Hits, hit_of, ranked_hits, scored_passages
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT
 from retriever.search.queries import (
@@ -29,6 +28,7 @@ from retriever.search.queries import (
     unknown_fields,
     warn_doubtful,
 )
+from retriever.search.settings import CALIBRATION, SearchKeywords, SearchSettings, search_settings
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from retriever.documents import AnyDocument, Document, as_document
+from retriever.documents.document import AnyDocument, Document, as_document
 from retriever.encoders.computing import describe_unbounded, find_unbounded
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError

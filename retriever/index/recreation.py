@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Unpack
 
 from indexes import SOURCES_FILE, Store, StructureSettings, open_store
-from retriever.documents import document_of
 from retriever.documents.analyzer import AnalyzerSettings
+from retriever.documents.document import document_of
 from retriever.documents.passages import PassageSettings
 from retriever.encoders.encoder import Encoder, ModelChoice, adopt
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.errors import DamagedIndexError
-from retriever.index import Index
 from retriever.index.add import IndexingReport, Progress
+from retriever.index.index import Index
 from retriever.index.opened import IndexKeywords, IndexSettings
 from retriever.index.ready import counted
 from retriever.index.sources import SourceMemory, memory_path

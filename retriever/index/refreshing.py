@@ -13,7 +13,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from indexes import LANGUAGES
-from retriever.documents import Document
+from retriever.documents.document import Document
 from retriever.documents.reader import CorpusReader
 from retriever.documents.report import FilesReport
 from retriever.errors import (
@@ -30,7 +30,7 @@ from retriever.search.fusion import FIT
 
 if TYPE_CHECKING:
     from indexes import Stage, Store
-    from retriever.index import Index
+    from retriever.index.index import Index
 
 _NAMED = 10
 # Of 512 documents that may have moved.

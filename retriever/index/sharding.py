@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from indexes import LOCK_FILE, storage_errors, writer_lock
-from retriever.documents import AnyDocument
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents.document import AnyDocument
 from retriever.documents.passages import Context, OnLong, PassageSettings, check_on_long
 from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.settings import EncoderSettings

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import Committer, NewDocument, StoredHead, whole_files, write_lines
-from retriever.documents import AnyDocument, Document, as_document, document_fault
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
+from retriever.documents.document import AnyDocument, Document, as_document, document_fault
 from retriever.documents.outline import outline_json, read_outline
 from retriever.documents.passages import EARLIER, OnLong, PassageSettings
 from retriever.encoders.encoder import Encoder

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from indexes import SOURCES_FILE, id_forms, storage_errors
-from retriever.documents import Document
+from retriever.documents.document import Document
 from retriever.documents.files import KINDS, kind_of, kind_of_file
 from retriever.documents.folders import FolderRules, files_below
 from retriever.documents.kinds import Loss, LossKind

@@ -16,13 +16,13 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.documents import Document, document_fault
+from retriever.documents.document import Document, document_fault
 from retriever.errors import ConfigError, SourceError
-from retriever.index import Index
+from retriever.index.index import Index
 from retriever.index.ready import ReadyDocument, require_sound
-from retriever.search import SearchSettings
 from retriever.search.engine import Hit
 from retriever.search.queries import QueryVectors
+from retriever.search.settings import SearchSettings
 
 P = ParamSpec("P")
 T = TypeVar("T")

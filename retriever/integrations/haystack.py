@@ -16,7 +16,7 @@ from haystack.utils.filters import document_matches_filter
 
 from indexes import BM25Settings, written_field, written_value
 from retriever import documents as stored
-from retriever.index import Index
+from retriever.index.index import Index
 from retriever.index.ready import ReadyDocument
 from retriever.integrations import (
     in_thread,
@@ -27,9 +27,9 @@ from retriever.integrations import (
     search_by_vector,
     whole_documents,
 )
-from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 from retriever.search.fusion import FusionSettings
+from retriever.search.settings import SearchSettings, search_settings
 
 _ALL = "id exists"
 _NONE = "not id exists"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from indexes import filter_of_fields
 from retriever import documents as stored
 from retriever.errors import ConfigError, unexpected_keyword
-from retriever.index import Index
+from retriever.index.index import Index
 from retriever.integrations import (
     in_thread,
     metadata_of,
@@ -27,8 +27,8 @@ from retriever.integrations import (
     search_by_vector,
     whole_documents,
 )
-from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
+from retriever.search.settings import SearchSettings, search_settings
 
 _Filter = str | Mapping[str, Any] | None
 

@@ -25,9 +25,9 @@ from llama_index.core.vector_stores.utils import (
 )
 
 from indexes import filter_of_fields, written_field, written_value
-from retriever.documents import Document
+from retriever.documents.document import Document
 from retriever.errors import ConfigError
-from retriever.index import Index
+from retriever.index.index import Index
 from retriever.index.ready import ReadyDocument
 from retriever.integrations import (
     HIT,
@@ -39,9 +39,9 @@ from retriever.integrations import (
     search_by_vector,
     whole_documents,
 )
-from retriever.search import SearchSettings, search_settings
 from retriever.search.engine import Hit
 from retriever.search.reranking import Reranker
+from retriever.search.settings import SearchSettings, search_settings
 
 
 class IndexRetriever(BaseRetriever):

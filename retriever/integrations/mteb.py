@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from mteb.models.model_meta import ModelMeta
 
 from indexes import written_value
-from retriever.documents import Document
+from retriever.documents.document import Document
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import ConfigError
-from retriever.index import Index
+from retriever.index.index import Index
 from retriever.index.opened import IndexKeywords
-from retriever.search import SearchSettings
+from retriever.search.settings import SearchSettings
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata

@@ -1,1 +1,7 @@
 """Indexes as tools for agents, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+from retriever.facade import lazy_names
+
+__getattr__ = lazy_names(__name__)

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from retriever.documents import Document
+from retriever.documents.document import Document
 from retriever.search.engine import Hit
 from retriever.search.queries import Excerpt
 

@@ -28,7 +28,7 @@ from starlette.responses import JSONResponse, Response
 from indexes import FieldSummary
 from retriever.documents.places import Part, find_part
 from retriever.errors import BadInputError, ConfigError, RetrieverError, StorageError
-from retriever.index import Index
+from retriever.index.index import Index
 from retriever.mcp.budget import fit_document, fit_documents, fit_hits, fit_state, to_json
 from retriever.search.engine import Hit
 from retriever.search.queries import Excerpt

@@ -41,7 +41,7 @@ from retriever.encoders.transformer.loading import ACTIVATION_FUNCTIONS
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrated
 from retriever.encoders.transformer.word_pieces import PiecePairs, WordPieces
 from retriever.errors import ConfigError, ModelError
-from retriever.rerankers import (
+from retriever.rerankers.folders import (
     check_target,
     file_digest,
     form_of,

@@ -17,7 +17,7 @@ from indexes import whole_folder
 from retriever.encoders.model_folders import MALFORMED
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, require_torch
-from retriever.rerankers import MANIFEST, check_target, file_digest, form_of, read_manifest
+from retriever.rerankers.folders import MANIFEST, check_target, file_digest, form_of, read_manifest
 from retriever.training.loop import EarlyStopping, Epoch, seeded
 from retriever.training.sampling import JudgedPools, epoch_batches
 from retriever.training.settings import HeadSettings, HeadTrainingSettings

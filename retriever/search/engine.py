@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from retriever.documents.outline import Place, place, read_outline
 from retriever.errors import MissingExtraError, RetrieverError, unknown_name
-from retriever.search import SearchSettings
 from retriever.search.fusion import DEFAULT_WEIGHT, FIT, fuse, ranks
+from retriever.search.settings import SearchSettings
 
 if TYPE_CHECKING:
     from indexes import Candidates, Passage, Query, View, Where

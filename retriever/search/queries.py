@@ -21,9 +21,9 @@ from retriever.errors import (
     require_several,
     string_fault,
 )
-from retriever.search import CALIBRATION, SearchSettings
 from retriever.search.engine import ranked_hits, ranked_ids
 from retriever.search.fusion import FIT
+from retriever.search.settings import CALIBRATION, SearchSettings
 from retriever.search.syntax import ParsedQuery, holds_flag, parse_query
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.rerankers import is_reranker, kind_of
+from retriever.rerankers.folders import is_reranker, kind_of
 
 if TYPE_CHECKING:
     from indexes import View

@@ -14,7 +14,7 @@ from retriever.search.engine import Hit, check_cancelled, hit_of
 
 if TYPE_CHECKING:
     from indexes import StoredDocument, View, Where
-    from retriever.search import SearchSettings
+    from retriever.search.settings import SearchSettings
 
 # Documents whose texts are read, beside those that are found by their titles.
 _MOST_TEXTS = 1000

@@ -8,5 +8,8 @@ of `searching.py`, `documents.py` and `compatible.py`; `guard.py` stands before 
 `serving.py` is the server that runs it.
 """
 
-from retriever.service.app import create_app as create_app
-from retriever.service.limits import ServiceSettings as ServiceSettings
+from __future__ import annotations
+
+from retriever.facade import lazy_names
+
+__getattr__ = lazy_names(__name__)

@@ -21,7 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from retriever.encoders.encoder import Encoder
 from retriever.errors import ConfigError, RetrieverError
-from retriever.index import Index
+from retriever.index.index import Index
 from retriever.search.reranking import Reranker
 from retriever.service import compatible, documents, searching
 from retriever.service.batching import Batcher

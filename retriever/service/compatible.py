@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from retriever.errors import BadInputError
-from retriever.index import Index
+from retriever.index.index import Index
 from retriever.search.queries import check_query
 from retriever.search.reranking import Reranker
 from retriever.service.batching import Batcher, in_groups

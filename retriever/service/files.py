@@ -25,7 +25,7 @@ from fastapi.responses import StreamingResponse
 from retriever.documents.file_heads import HEAD
 from retriever.documents.files import KINDS, kind_of
 from retriever.errors import RetrieverError
-from retriever.index import Index
+from retriever.index.index import Index
 from retriever.index.sources import SourceMemory, memory_path
 from retriever.service.limits import ServiceError
 

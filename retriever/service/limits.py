@@ -26,9 +26,9 @@ from retriever.errors import (
     RetrieverError,
     StorageError,
 )
-from retriever.index import Index
-from retriever.search import SearchSettings
+from retriever.index.index import Index
 from retriever.search.reranking import Reranker
+from retriever.search.settings import SearchSettings
 from retriever.settings import check_settings, setting
 
 _LOG = logging.getLogger("retriever.service")

@@ -19,12 +19,12 @@ from pydantic_core import to_json
 
 from indexes import BM25Settings, BM25Variant, Mode, compile_where
 from retriever.errors import BadInputError, EncoderMismatchError
-from retriever.index import Index
-from retriever.search import SearchSettings, search_settings
+from retriever.index.index import Index
 from retriever.search.engine import Hit, check_cancelled
 from retriever.search.fusion import FusionSettings, Method
 from retriever.search.queries import QueryVectors, check_query, highlights
 from retriever.search.reranking import Reranker
+from retriever.search.settings import SearchSettings, search_settings
 from retriever.search.syntax import ParsedQuery, operators_note, parse_query
 from retriever.service.batching import Batcher, in_groups
 from retriever.service.limits import SEARCH_PATH, Catalog, ServiceError, check_number

@@ -1,1 +1,7 @@
-"""What all trainings share: sampling, the loop, averaged weights, checkpoints."""
+"""Training: sampling, the loop, averaged weights, checkpoints."""
+
+from __future__ import annotations
+
+from retriever.facade import lazy_names
+
+__getattr__ = lazy_names(__name__)

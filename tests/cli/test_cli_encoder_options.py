@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from retriever.encoders.encoder import Encoder
+from retriever.encoders import Encoder
 from tests.cli.conftest import found, lines, refused
 
 TEXTS = {"a": "w1 w2 w3", "b": "w4 w5", "c": "w6 w7 w8 w9 w10", "d": "w11"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retriever.encoders.static.model import StaticModel
+from retriever.encoders.static import StaticModel
 from tests.cli.conftest import found, refused
 
 

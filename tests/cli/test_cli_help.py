@@ -22,8 +22,7 @@ from cli.options import (
     option,
     other_settings,
 )
-from retriever.encoders import model_folders
-from retriever.encoders.settings import encoder_keys
+from retriever.encoders import encoder_keys, model_folders
 from retriever.errors import ConfigError
 from retriever.settings import setting
 from tests.cli.conftest import found, refused
@@ -127,8 +126,7 @@ def test_sections_come_in_one_order_and_hold_each_option_once(shown):
 
 def test_shown_defaults_are_those_of_the_library():
     from indexes.bm25.formulas import BM25Settings
-    from retriever.search import SearchSettings
-    from retriever.search.fusion import FusionSettings
+    from retriever.search import FusionSettings, SearchSettings
 
     options = {one.name: getattr(one, "show_default", None) for one in ALL["query"].params}
     others = {one.name: one.shown for one in other_settings(ALL["query"]).values()}

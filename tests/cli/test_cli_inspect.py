@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from eval.inspect.layers import layer_similarity
-from retriever.encoders.encoder import Encoder
+from retriever.encoders import Encoder
 from tests.cli.conftest import found, refused
 
 WORDS = "w1 w2 w3 w4 w5"

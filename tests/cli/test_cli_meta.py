@@ -2,7 +2,7 @@
 
 import pytest
 
-from retriever.encoders.encoder import Encoder
+from retriever.encoders import Encoder
 from tests.cli.conftest import found
 
 TEXTS = [f"w{number} w{number * 7 % 30} w{number % 5} w{number * 3 % 11}" for number in range(40)]

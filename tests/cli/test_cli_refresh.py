@@ -12,7 +12,7 @@ import time
 import pytest
 
 from retriever import Index
-from retriever.index.refreshing import watched
+from retriever.index import watched
 from tests.cli.conftest import found, lines, refused
 from tests.retriever.documents.source_samples import DAMAGED, write
 from tests.retriever.index.moving_samples import word_vectors

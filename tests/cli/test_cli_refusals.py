@@ -9,7 +9,7 @@ import shlex
 
 import pytest
 
-from retriever.encoders.encoder import Encoder
+from retriever.encoders import Encoder
 from tests.cli.conftest import refused
 from tests.eval.qa.samples import made_set, write_set
 from tests.eval.sentences.sentence_samples import write_pairs, write_probe, write_sts, write_task

@@ -27,10 +27,10 @@ from eval import (
     TransferProtocol,
     TransferSettings,
 )
-from retriever.encoders.meta.settings import MetaSettings, UnsupSettings
-from retriever.encoders.static.settings import FitSettings, LSASettings
+from retriever.encoders.meta import MetaSettings, UnsupSettings
+from retriever.encoders.static import FitSettings, LSASettings
 from retriever.errors import SourceError
-from retriever.training.settings import (
+from retriever.training import (
     CrossTrainingSettings,
     EncoderTrainingSettings,
     HeadSettings,

@@ -16,8 +16,7 @@ from cli.output.hits import explanation, hit_text
 from cli.output.progress import DocumentsRead, EncodingProgress
 from cli.output.text import say
 from retriever.documents.outline import Place
-from retriever.search import SearchSettings, search_settings
-from retriever.search.engine import Hit
+from retriever.search import Hit, SearchSettings, search_settings
 
 
 def cells(text):

@@ -12,7 +12,7 @@ import warnings
 from importlib import import_module
 
 from indexes.vectors.library import load_faiss
-from retriever.documents.analyzer import Analyzer
+from retriever.documents import Analyzer
 
 USED = """
     Stemmer filelock multiprocessing.synchronize numpy.random pyroaring indexes.filters.facets

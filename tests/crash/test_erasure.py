@@ -11,8 +11,7 @@ from steps import killed_copies
 from indexes import SOURCES_FILE, StructureSettings
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Index, StorageError
-from retriever.index.refreshing import RefreshReport
-from retriever.index.sources import SourceMemory
+from retriever.index import RefreshReport, SourceMemory
 
 pytestmark = pytest.mark.usefixtures("crash_encoder")
 

@@ -19,8 +19,7 @@ import workload
 
 from indexes.protocol import StructureSettings
 from retriever.documents import Document
-from retriever.index import Index
-from retriever.index.recreation import recreated
+from retriever.index import Index, recreated
 from retriever.search import SearchSettings
 
 GROUPS = 40

@@ -13,10 +13,9 @@ import retriever.index.add
 from indexes.folder.verify import verify
 from indexes.protocol import StructureSettings
 from retriever.documents import Document
-from retriever.encoders.encoder import Encoder
-from retriever.index import Index
+from retriever.encoders import Encoder
+from retriever.index import Index, recreated
 from retriever.index.add import CommitSettings
-from retriever.index.recreation import recreated
 from retriever.search import SearchSettings
 from tests.conftest import FakeEncoder
 

@@ -21,10 +21,10 @@ from eval.vectors import (
     layer_form,
     named_encoders,
 )
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.meta.fitting import MetaSettings, fit_meta
-from retriever.encoders.settings import parse_encoder
-from retriever.encoders.static.fitting import fit_static
+from retriever.encoders import Encoder, parse_encoder
+from retriever.encoders.meta import fit_meta
+from retriever.encoders.meta.fitting import MetaSettings
+from retriever.encoders.static import fit_static
 from retriever.errors import ConfigError, StorageError
 from tests.conftest import FakeEncoder
 from tests.eval.sentences.sentence_samples import sentence

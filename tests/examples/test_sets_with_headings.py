@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retriever.documents.reader import CorpusReader
+from retriever.documents import CorpusReader
 
 SCRIPT = Path(__file__).parents[2] / "examples/sets_with_headings.py"
 PAGE = """<html><body><a id="outside"></a><div class="body" role="main"><section id="s">

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from retriever.documents import Json
+from retriever.documents.document import Json
 from retriever.documents.outline import Mark, MarkKind, Outline
 from retriever.errors import SourceError
 

@@ -19,8 +19,8 @@ from email.utils import parseaddr, parsedate_to_datetime
 from functools import cached_property
 from typing import BinaryIO
 
-from retriever.documents import Json
 from retriever.documents.decoding import browser_encoding, page_text, text_of
+from retriever.documents.document import Json
 from retriever.documents.kinds import Loss, OutlinedText, Parsed, PassedOverError, named, one_line
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from retriever.documents import Json
+from retriever.documents.document import Json
 from retriever.documents.kinds import Loss, OutlinedText, Parsed, named, one_line
 from retriever.documents.kinds.docx import TextBlock, row_blocks
 from retriever.documents.kinds.equations import attribute, equation_text, local_name

@@ -13,7 +13,7 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
 
-from retriever.documents import Json
+from retriever.documents.document import Json
 from retriever.documents.kinds import Loss, OutlinedText, Parsed, one_line
 from retriever.documents.kinds.markdown import headings, markdown_headings
 from retriever.documents.outline import Mark

@@ -9,8 +9,8 @@ from io import BytesIO
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from retriever.documents import Json
 from retriever.documents.decoding import page_text
+from retriever.documents.document import Json
 from retriever.documents.kinds import Loss, OutlinedText, Parsed, named, one_line
 from retriever.documents.kinds.html import BlockWriter, tree_of
 from retriever.errors import SourceError

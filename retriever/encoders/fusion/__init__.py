@@ -1,1 +1,7 @@
 """From hidden states to one vector: choice of layers, pooling, SBERT-WK."""
+
+from __future__ import annotations
+
+from retriever.facade import lazy_names
+
+__getattr__ = lazy_names(__name__)

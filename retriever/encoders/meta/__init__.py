@@ -1,1 +1,7 @@
 """Several encoders as one: a linear map of each source's words, then pooling."""
+
+from __future__ import annotations
+
+from retriever.facade import lazy_names
+
+__getattr__ = lazy_names(__name__)

@@ -1,1 +1,7 @@
 """Encoders without a forward pass: averages of word vectors, SIF, uSIF, p-means."""
+
+from __future__ import annotations
+
+from retriever.facade import lazy_names
+
+__getattr__ = lazy_names(__name__)

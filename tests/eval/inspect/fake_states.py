@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.model import TextStates
+from retriever.encoders import EncoderSettings, EncoderSpec, TextStates
 
 _PIECE = re.compile(r"\w{1,3}|[^\w\s]")
 

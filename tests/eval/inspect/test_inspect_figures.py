@@ -8,7 +8,7 @@ import pytest
 from eval.figures import check_figure, save_figure
 from eval.inspect.layers import LayerInspection, TextsRead
 from eval.inspect.words import WeightInspection
-from retriever.encoders.fusion.words import WeightedWord
+from retriever.encoders.fusion import WeightedWord
 from retriever.errors import ConfigError, StorageError
 from tests.eval.conftest import texts_of
 

@@ -18,9 +18,8 @@ from eval.inspect.words import (
     variance_groups,
     word_variances,
 )
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-from retriever.encoders.fusion.words import word_weights
+from retriever.encoders import Encoder
+from retriever.encoders.fusion import SBERTWKSettings, word_weights
 from tests.eval.inspect.fake_states import FakeStates
 
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from eval import LayerSearchSettings, Loading, read_pairs, read_sts, search_layers
-from retriever.encoders.encoder import Encoder
+from retriever.encoders import Encoder
 from retriever.errors import ConfigError, SourceError
 from tests.eval.qa.samples import made_set, write_set
 from tests.eval.sentences.sentence_samples import write_pairs, write_sts

@@ -11,7 +11,7 @@ from eval.qa.rerankers import fine_tune
 from eval.settings import Loading
 from retriever.errors import ConfigError
 from retriever.rerankers.cross import read_training
-from retriever.training.settings import CrossTrainingSettings, SamplingSettings
+from retriever.training import CrossTrainingSettings, SamplingSettings
 from tests.eval.qa.samples import made_set
 
 SPLITS = {split: made_set(split, answered=0.75) for split in ("train", "dev", "test")}

@@ -8,7 +8,7 @@ import pytest
 from eval import HeadPlan, Loading, QASettings, QuestionSettings, rank_systems
 from retriever import CorpusReader, Index
 from retriever.errors import ModelError
-from retriever.training.settings import HeadTrainingSettings
+from retriever.training import HeadTrainingSettings
 from tests.eval.qa.samples import made_set, without_pools
 
 SPLITS = {split: made_set(split, count=6) for split in ("dev", "test")}

@@ -17,11 +17,10 @@ from eval import (
 )
 from eval.qa.systems import HeadPlan
 from retriever import Document, Index
-from retriever.encoders.settings import EncoderSettings
+from retriever.encoders import EncoderSettings
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, ModelError
-from retriever.search import SearchSettings
-from retriever.search.fusion import FusionSettings
-from retriever.training.settings import HeadSettings, HeadTrainingSettings
+from retriever.search import FusionSettings, SearchSettings
+from retriever.training import HeadSettings, HeadTrainingSettings
 from tests.eval.qa.samples import made_set, runs_of, without_pools
 
 QUICK = QASettings(head=HeadPlan(training=HeadTrainingSettings(epochs=3)), seeds=2)

@@ -23,10 +23,9 @@ from eval.qa.pools import (
     without_overlap,
 )
 from eval.qa.result import SystemResult
-from retriever.documents.analyzer import Analyzer, AnalyzerSettings
+from retriever.documents import Analyzer, AnalyzerSettings
 from retriever.errors import BadInputError, ConfigError
-from retriever.search import BM25Settings
-from retriever.search.fusion import FusionSettings, fuse
+from retriever.search import BM25Settings, FusionSettings, fuse
 from tests.eval.qa.samples import made_set, runs_of, without_pools
 
 PLAIN = Analyzer(AnalyzerSettings(language="none", terms="parts"))

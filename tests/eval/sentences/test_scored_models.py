@@ -31,7 +31,7 @@ from eval.transfer.protocols import (
     task_texts,
 )
 from eval.vectors import TextVectors
-from retriever.encoders.encoder import Encoder
+from retriever.encoders import Encoder
 from tests.eval.sentences.sentence_samples import write_probe, write_sts, write_task
 
 SHARED = {"resampling": Resampling(100), "loading": Loading("cpu")}

@@ -11,11 +11,14 @@ from eval import Loading, QASettings, QuestionSettings, rank_systems
 from eval.progress import ignore, silent
 from eval.training.data import CorpusPairs, EncoderFitSettings, _held_out_ranking, read_examples
 from retriever.documents import Document
-from retriever.encoders.training.model import TrainableEncoder
-from retriever.encoders.training.trainer import LabeledExamples, ScoredExamples, paired_texts
+from retriever.encoders.training import (
+    LabeledExamples,
+    ScoredExamples,
+    TrainableEncoder,
+    paired_texts,
+)
 from retriever.errors import BadInputError, ConfigError, SourceError
-from retriever.training.sampling import TrainingSet
-from retriever.training.settings import EncoderTrainingSettings, SamplingSettings
+from retriever.training import EncoderTrainingSettings, SamplingSettings, TrainingSet
 from tests.eval.qa.samples import made_set, write_set
 
 

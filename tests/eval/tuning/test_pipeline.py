@@ -7,8 +7,7 @@ import pytest
 from eval import Pipeline, read_pipeline
 from eval.tuning.pipeline import KNOBS, RANKING, turned_knobs
 from retriever.errors import ConfigError, SourceError
-from retriever.search import SearchSettings
-from retriever.search.fusion import FusionSettings
+from retriever.search import FusionSettings, SearchSettings
 
 VALUES = [
     (knob, value)

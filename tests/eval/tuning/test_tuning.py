@@ -18,9 +18,9 @@ from eval.tuning.result import needed_questions
 from eval.tuning.search import Search, divided, is_no_worse
 from retriever import Index, load_reranker
 from retriever.documents import Document
-from retriever.encoders.settings import parse_encoder
+from retriever.encoders import parse_encoder
 from retriever.errors import BadInputError, ConfigError, SourceError
-from retriever.search.fusion import FusionSettings
+from retriever.search import FusionSettings
 
 QUICK = Resampling(200, 0)
 
@@ -51,7 +51,7 @@ def model(tiny_models):
 @pytest.fixture(scope="module")
 def cross(tiny_models, tmp_path_factory):
     """The folder of a cross-encoder with random weights."""
-    from retriever.rerankers.cross import write_cross_encoder
+    from retriever.rerankers import write_cross_encoder
     from tests.retriever.training.training_samples import cross_encoder
 
     folder = tmp_path_factory.mktemp("tuning") / "cross"

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from stop_words import AVAILABLE_LANGUAGES, get_stop_words
 
 from indexes.errors import ConfigError
+from retriever.documents import Analyzer, AnalyzerSettings
 from retriever.documents import analyzer as analysis
-from retriever.documents.analyzer import ENGLISH_STOP_WORDS, Analyzer, AnalyzerSettings
+from retriever.documents.analyzer import ENGLISH_STOP_WORDS
 
 PLAIN = Analyzer(AnalyzerSettings("none", division="plain"))
 ENGLISH = Analyzer(AnalyzerSettings("english", division="plain"))

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from retriever import CorpusReader, SourceError
+from retriever.documents import TextForm
 from retriever.documents.decoding import decode, detect_encoding
-from retriever.documents.sources import TextForm
 from tests.retriever.documents import file_samples as samples
 from tests.retriever.documents.source_samples import read, write
 

@@ -12,6 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 from retriever import ConfigError, CorpusReader, SourceError
+from retriever.documents import TextForm
 from retriever.documents.decoding import page_text
 from retriever.documents.kinds.html import read_html
 from retriever.documents.kinds.mail import read_mail
@@ -19,7 +20,6 @@ from retriever.documents.kinds.pdf import _placed
 from retriever.documents.kinds.plain import read_markdown
 from retriever.documents.kinds.zipped import read_pptx
 from retriever.documents.outline import Mark
-from retriever.documents.sources import TextForm
 from tests.retriever.documents import file_samples as samples
 from tests.retriever.documents.source_samples import read, write
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.documents import Assembler, Document, Fields, Record, as_document, document_fault
+from retriever.documents import Document, Fields
+from retriever.documents.document import Assembler, Record, as_document, document_fault
 from retriever.documents.outline import Mark, Place, outline_json, place, read_outline
 
 LABELS = {

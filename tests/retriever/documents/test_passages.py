@@ -11,16 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.documents import Document
+from retriever.documents import Document, PassageSettings, cut_document, passage_text
 from retriever.documents.outline import Mark
-from retriever.documents.passages import (
-    EARLIER,
-    PassageSettings,
-    _after_blank_lines,
-    cut_document,
-    passage_text,
-    split_passages,
-)
+from retriever.documents.passages import EARLIER, _after_blank_lines, split_passages
 
 QUOTED = "“Is it running?” asked one. (Nobody knew, Mrs. Holt!) She went on… ‘Yes.’ " * 8
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from retriever import BadInputError, Document, Mark
+from retriever.documents import find_part
 from retriever.documents.outline import place
-from retriever.documents.places import find_part
 
 PAGED = Document(
     "report, final.pdf",

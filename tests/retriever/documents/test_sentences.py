@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.documents.sentences import SENTENCE_END, sentence_ends, sentence_spans
+from retriever.documents import sentence_spans
+from retriever.documents.sentences import SENTENCE_END, sentence_ends
 
 
 def sentences_of(text):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.documents import division
-from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
+from retriever.documents import Analyzer, AnalyzerSettings, division
+from retriever.documents.analyzer import PLAIN, as_held
 
 AUTO = Analyzer()
 NONE = Analyzer(AnalyzerSettings("none"))

@@ -10,8 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders import Encoder, EncoderSpec
 from retriever.errors import ConfigError
 from tests.retriever.encoders.architectures import TEXTS, WIDTH
 

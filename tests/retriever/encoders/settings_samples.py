@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from retriever.encoders.settings import EncoderSettings, encoder_keys
+from retriever.encoders import EncoderSettings, encoder_keys
 from retriever.errors import ConfigError
 
 NASTY = st.text(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import Encoder, Index
-from retriever.encoders import computing, registry
+from retriever.encoders import EncoderSettings, EncoderSpec, computing, registry, scale_to_unit
 from retriever.encoders.computing import (
     OPENVINO_PAYS,
     TORCH_PAYS,
@@ -19,11 +19,8 @@ from retriever.encoders.computing import (
     engine_for,
     native_format,
     runs_on_cpu,
-    scale_to_unit,
     token_batches,
 )
-from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, MissingExtraError
 
 PLAIN = EncoderSettings()

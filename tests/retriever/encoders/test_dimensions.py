@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from retriever import Encoder, Index
-from retriever.encoders.meta.fitting import fit_meta
-from retriever.encoders.training.model import TrainableEncoder
+from retriever.encoders.meta import fit_meta
+from retriever.encoders.training import TrainableEncoder
 from retriever.errors import ConfigError, EncoderMismatchError
 from tests.retriever.encoders.architectures import CLOSE, TEXTS, WIDTH
 from tests.retriever.encoders.sentence_models import dense, pooling, sentence_transformer

@@ -13,12 +13,16 @@ import numpy as np
 import pytest
 import torch
 
+from retriever.encoders import (
+    DEFAULT_MODEL,
+    Encoder,
+    EncoderSettings,
+    EncoderSpec,
+    ModelChoice,
+    find_model,
+)
 from retriever.encoders.computing import BATCH_PIECES
-from retriever.encoders.encoder import Encoder, ModelChoice
-from retriever.encoders.model_folders import find_model
 from retriever.encoders.registry import EncoderModel
-from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings
-from retriever.encoders.spec import EncoderSpec
 from retriever.errors import (
     BadInputError,
     ConfigError,

@@ -11,16 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.encoders.settings import (
-    PRESETS,
-    EncoderSettings,
-    check_layers,
-    encoder_keys,
-    format_layers,
-    over_model,
-    parse_encoder,
-    resolve_layers,
-)
+from retriever.encoders import EncoderSettings, encoder_keys, over_model, parse_encoder
+from retriever.encoders.settings import PRESETS, check_layers, format_layers, resolve_layers
 from retriever.errors import ConfigError
 from tests.retriever.encoders.settings_samples import NASTY, encoder_settings
 

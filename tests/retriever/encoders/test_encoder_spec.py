@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from retriever.encoders.settings import EncoderSettings, parse_encoder
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders import EncoderSettings, EncoderSpec, parse_encoder
 from retriever.errors import ConfigError
 
 SETTINGS = EncoderSettings(model="some/model", max_length=256)

@@ -10,7 +10,7 @@ import pytest
 
 from indexes import StructureSettings
 from retriever import Document, Index
-from retriever.documents.passages import PassageSettings, cut_document
+from retriever.documents import PassageSettings, cut_document
 from retriever.encoders.encoder import adopt
 from retriever.errors import ConfigError
 

@@ -16,10 +16,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
+from retriever.encoders import DEFAULT_MODEL, Encoder, find_model
 from retriever.encoders import model_folders as finding
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.model_folders import BUNDLED, find_model
-from retriever.encoders.settings import DEFAULT_MODEL
+from retriever.encoders.model_folders import BUNDLED
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 from tests.retriever.encoders.architectures import CLOSE, TEXTS, WIDTH
 from tests.retriever.encoders.sentence_models import (

@@ -2,9 +2,8 @@
 
 import pytest
 
-from retriever.encoders.prompts import FAMILIES, missing_prompts
-from retriever.encoders.settings import parse_encoder
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders import EncoderSpec, missing_prompts, parse_encoder
+from retriever.encoders.prompts import FAMILIES
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 

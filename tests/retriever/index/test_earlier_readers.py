@@ -11,11 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from retriever import CorpusReader, Index
-from retriever.documents import files
+from retriever.documents import PassageSettings, files
 from retriever.documents.kinds import Loss, plain
-from retriever.documents.passages import PassageSettings
-from retriever.index.recreation import reindexed
-from retriever.index.refreshing import RefreshReport, remembered_files
+from retriever.index import RefreshReport, reindexed, remembered_files
 from retriever.index.sources import memory_path
 from tests.retriever.documents.source_samples import write
 

@@ -11,7 +11,7 @@ import pytest
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Document, Fields, Index
 from retriever.errors import ConfigError, SourceError, StorageError
-from retriever.index.export import encode_to_file, export_jsonl, export_npy
+from retriever.index import encode_to_file, export_jsonl, export_npy
 from tests.retriever.index.moving_samples import stored
 
 WORDS = " ".join(f"word{i}" for i in range(100))

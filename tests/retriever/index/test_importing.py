@@ -16,8 +16,7 @@ from retriever import (
     SearchSettings,
 )
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, SourceError
-from retriever.index.export import export_jsonl, export_npy
-from retriever.index.imports import import_documents
+from retriever.index import export_jsonl, export_npy, import_documents
 from retriever.index.ready import unit_vectors
 from tests.retriever.index.moving_samples import (
     answers,

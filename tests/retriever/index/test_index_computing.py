@@ -13,7 +13,7 @@ import pytest
 
 from retriever import ConfigError, Encoder, Index, encode_shards, import_documents
 from retriever.encoders.transformer import loading
-from retriever.index.recreation import recreated
+from retriever.index import recreated
 from tests.retriever.encoders.architectures import save
 
 TEXTS = ["w1 w2 w3", "w4 w5 zoo", "w6 w7 w8 w9 Hello"]

@@ -18,8 +18,7 @@ from retriever import (
     import_documents,
     reindexed,
 )
-from retriever.documents.passages import passage_text
-from retriever.documents.reader import CorpusReader
+from retriever.documents import CorpusReader, passage_text
 from retriever.errors import SourceError
 from tests.retriever.documents import file_samples as samples
 

@@ -8,9 +8,9 @@ import pytest
 
 from indexes import writer_lock
 from retriever import Index, PassageSettings
-from retriever.encoders.encoder import Encoder
+from retriever.encoders import Encoder
 from retriever.errors import ConfigError, EncoderMismatchError, IndexLockedError
-from retriever.index.imports import import_documents
+from retriever.index import import_documents
 from retriever.index.opened import holds_documents
 from tests.retriever.index.moving_samples import Lengths
 
@@ -66,7 +66,7 @@ def test_an_index_that_another_process_fills_meanwhile_keeps_its_settings(folder
                 index.add(["a text"])
             return found
 
-        monkeypatch.setattr("retriever.index.holds_documents", seen)
+        monkeypatch.setattr("retriever.index.index.holds_documents", seen)
         with pytest.raises(EncoderMismatchError, match="the index was made with"):
             Index.create(folder, encoder=Lengths(5))
         assert [document.text for document in index] == ["a text"]

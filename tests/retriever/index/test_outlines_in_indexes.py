@@ -16,7 +16,7 @@ from retriever import (
     import_documents,
     reindexed,
 )
-from retriever.documents.reader import CorpusReader
+from retriever.documents import CorpusReader
 from retriever.errors import ConfigError, SourceError
 
 # Its few words are none of the texts.

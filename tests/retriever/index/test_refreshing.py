@@ -14,8 +14,7 @@ import pytest
 from retriever import CorpusReader, Document, Index
 from retriever.documents.folders import Entry
 from retriever.errors import DamagedIndexError, IndexLockedError, SourceError
-from retriever.index import sources
-from retriever.index.refreshing import RefreshReport
+from retriever.index import RefreshReport, sources
 from tests.retriever.documents.source_samples import DAMAGED, write
 
 WORDS = [f"w{number}" for number in range(30)]

@@ -21,8 +21,8 @@ pytest.importorskip("mcp")
 pytest.importorskip("layer_retriever_minilm")
 
 from retriever import Index
+from retriever.documents import CorpusReader
 from retriever.documents.languages import ENGLISH_FUNCTION_WORDS
-from retriever.documents.reader import CorpusReader
 from retriever.mcp.budget import to_json
 from retriever.mcp.server import _Tools
 

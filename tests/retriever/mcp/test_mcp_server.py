@@ -18,10 +18,10 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from retriever import ConfigError, Index, StorageError, Synonyms
-from retriever.documents import Document
+from retriever.documents import CorpusReader, Document
 from retriever.documents.outline import Mark
-from retriever.documents.reader import CorpusReader
-from retriever.mcp.server import http_app, make_server, serve_http
+from retriever.mcp import make_server, serve_http
+from retriever.mcp.server import http_app
 from tests.retriever.covered import by_coverage
 
 LONG = " ".join(f"Sentence {i} is about apples." for i in range(40))

@@ -11,14 +11,8 @@ import pytest
 import torch
 
 from retriever.errors import ConfigError, ModelError
-from retriever.rerankers.cross import (
-    CrossEncoder,
-    LightCrossEncoder,
-    load_classifier,
-    load_cross_encoder,
-    read_training,
-    write_cross_encoder,
-)
+from retriever.rerankers import CrossEncoder, load_cross_encoder, write_cross_encoder
+from retriever.rerankers.cross import LightCrossEncoder, load_classifier, read_training
 from tests.retriever.encoders.architectures import CLOSE, DEPTHS, OTHERS
 from tests.retriever.training.training_samples import cross_encoder
 

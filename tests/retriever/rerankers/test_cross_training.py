@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.rerankers.cross_training import train_cross_encoder
-from retriever.training.sampling import JudgedPools, TrainingSet, epoch_batches
-from retriever.training.settings import SamplingSettings
+from retriever.rerankers import train_cross_encoder
+from retriever.training import JudgedPools, SamplingSettings, TrainingSet
+from retriever.training.sampling import epoch_batches
 from tests.retriever.training.training_samples import (
     DATA,
     PASSAGES,

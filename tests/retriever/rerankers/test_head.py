@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders import EncoderSettings, EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
-from retriever.rerankers.head import HeadReranker, TrainedHead, train_head
+from retriever.rerankers import HeadReranker, TrainedHead, train_head
 from retriever.rerankers.scorers import InteractionHead
-from retriever.training.loop import Epoch
-from retriever.training.sampling import JudgedPools
-from retriever.training.settings import HeadSettings, HeadTrainingSettings, SamplingSettings
+from retriever.training import (
+    Epoch,
+    HeadSettings,
+    HeadTrainingSettings,
+    JudgedPools,
+    SamplingSettings,
+)
 from tests.retriever.training.training_samples import same, scripted
 
 D = 8

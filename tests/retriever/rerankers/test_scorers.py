@@ -10,8 +10,8 @@ import torch
 
 from retriever.errors import BadInputError
 from retriever.rerankers.scorers import InteractionHead, hinge
-from retriever.training.sampling import JudgedPools, epoch_batches
-from retriever.training.settings import HeadSettings, SamplingSettings
+from retriever.training import HeadSettings, JudgedPools, SamplingSettings
+from retriever.training.sampling import epoch_batches
 from tests.retriever.training.training_samples import same
 
 HEADS = list(product(("bilinear", "concat", "uv"), ("linear", "mlp")))

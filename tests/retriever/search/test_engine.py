@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from retriever import ConfigError, Document, FusionSettings, Hit, Index, SearchSettings
-from retriever.documents.analyzer import Analyzer
-from retriever.search.fusion import fuse
+from retriever.documents import Analyzer
+from retriever.search import fuse
 
 MODES = ["dense", "bm25", "hybrid"]
 VOCABULARY = [f"{a}{b}" for a in ("red", "cat", "sun", "oak", "ink") for b in "bdfgklmnp"]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata, zscore
 
 from retriever.errors import ConfigError
-from retriever.search import SearchSettings, search_settings
-from retriever.search.fusion import FusionSettings, fuse, min_max, ranks, z_score
+from retriever.search import FusionSettings, SearchSettings, fuse, search_settings
+from retriever.search.fusion import min_max, ranks, z_score
 from tests.retriever.ranges import check_ranges
 
 RRF = FusionSettings("rrf")

@@ -7,9 +7,10 @@ import pytest
 
 from retriever import Index, QueryMap, QueryVectors, load_query_map, load_reranker
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
-from retriever.rerankers.head import QUERY_MAP, HeadReranker, TrainedHead
+from retriever.rerankers import HeadReranker, TrainedHead
+from retriever.rerankers.head import QUERY_MAP
 from retriever.rerankers.scorers import InteractionHead
-from retriever.training.settings import HeadSettings, HeadTrainingSettings
+from retriever.training import HeadSettings, HeadTrainingSettings
 from tests.retriever.search.test_reranking import QUERIES, made_up
 
 ALL = 1000

@@ -14,10 +14,9 @@ from safetensors.numpy import load_file
 
 from retriever import Document, Index, SearchSettings, load_reranker
 from retriever.errors import EncoderMismatchError, ModelError
-from retriever.rerankers.cross import load_cross_encoder, write_cross_encoder
-from retriever.rerankers.head import HeadReranker, TrainedHead
+from retriever.rerankers import HeadReranker, TrainedHead, load_cross_encoder, write_cross_encoder
 from retriever.rerankers.scorers import InteractionHead
-from retriever.training.settings import HeadSettings, HeadTrainingSettings
+from retriever.training import HeadSettings, HeadTrainingSettings
 from tests.retriever.encoders.architectures import save
 from tests.retriever.training.training_samples import cross_encoder
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from retriever import BadInputError, Document, Index, RetrieverError
 from retriever.encoders.model_folders import read_vocabulary, vocabulary_has
+from retriever.search import parse_query
 from retriever.search.engine import cancellable
-from retriever.search.syntax import _distance, _edited, parse_query, suggested
+from retriever.search.syntax import _distance, _edited, suggested
 
 WORDS = ["lock", "thread", "threads", "of", "a", "Python", "naïve", "C++", "don't", "x_y"]
 MODES = ["dense", "bm25", "hybrid"]

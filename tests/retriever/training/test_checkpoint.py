@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from retriever.errors import ConfigError, ModelError
+from retriever.training import Checkpoint, require_same
 from retriever.training import checkpoint as module
-from retriever.training.checkpoint import Checkpoint, require_same
 
 IDENTITY = {
     "data": "ab12",

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers.cross import CrossEncoder
-from retriever.rerankers.scorers import CrossHead
-from retriever.training.loop import Epoch, Step, kept_epoch, uses_bfloat16
+from retriever.rerankers import CrossEncoder, CrossHead
+from retriever.training import Epoch, Step, kept_epoch
+from retriever.training.loop import uses_bfloat16
 from tests.retriever.training.training_samples import (
     PASSAGES,
     QUESTIONS,

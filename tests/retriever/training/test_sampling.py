@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retriever.errors import BadInputError
-from retriever.training.sampling import JudgedPools, Reservoir, batches_in_epoch, epoch_batches
-from retriever.training.settings import SamplingSettings
+from retriever.training import JudgedPools, Reservoir, SamplingSettings
+from retriever.training.sampling import batches_in_epoch, epoch_batches
 
 PASSAGES = 12
 

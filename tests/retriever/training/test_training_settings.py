@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from retriever.errors import ConfigError
-from retriever.training.settings import (
+from retriever.training import (
     CrossTrainingSettings,
     EncoderTrainingSettings,
     HeadSettings,
     HeadTrainingSettings,
     SamplingSettings,
-    trained_layers,
 )
+from retriever.training.settings import trained_layers
 from tests.retriever.ranges import check_ranges
 
 FINE_TUNING = {

@@ -8,14 +8,17 @@ from itertools import product
 import numpy as np
 import torch
 
-from retriever.encoders.model_folders import find_model
+from retriever.encoders import find_model
 from retriever.encoders.transformer.backbone import Backbone
-from retriever.rerankers.cross import CrossEncoder
-from retriever.rerankers.cross_training import train_cross_encoder
-from retriever.rerankers.scorers import CrossHead
-from retriever.training.checkpoint import Checkpoint
-from retriever.training.sampling import JudgedPools, TrainingSet, epoch_batches
-from retriever.training.settings import CrossTrainingSettings, SamplingSettings
+from retriever.rerankers import CrossEncoder, CrossHead, train_cross_encoder
+from retriever.training import (
+    Checkpoint,
+    CrossTrainingSettings,
+    JudgedPools,
+    SamplingSettings,
+    TrainingSet,
+)
+from retriever.training.sampling import epoch_batches
 
 QUESTIONS = ["w1 w2", "w3", "w4 w5 w6 w11", "w1 w9", "w2 w5"]
 PASSAGES = [f"w{a} w{20 + b} w{a}" for a, b in product((7, 8), range(9))] + ["w7 w10", "w8 w12 w13"]

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, sbert_wk, sbert_wk_weights
-from retriever.encoders.settings import EncoderSettings
+from retriever.encoders import EncoderSettings
+from retriever.encoders.fusion import SBERTWKSettings
+from retriever.encoders.fusion.sbert_wk import sbert_wk, sbert_wk_weights
 from retriever.errors import ConfigError
 from tests.retriever.encoders.fusion.sbert_wk_reference import Reference, reference
 
@@ -299,7 +300,7 @@ def hidden_states():
     pytest.importorskip("layer_retriever_minilm")
     from transformers import AutoModel, AutoTokenizer
 
-    from retriever.encoders.model_folders import find_model
+    from retriever.encoders import find_model
 
     folder = find_model("all-MiniLM-L6-v2").path
     tokenizer = AutoTokenizer.from_pretrained(folder)

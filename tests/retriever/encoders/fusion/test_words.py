@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-from retriever.encoders.fusion.words import word_of_pieces, word_spans, word_vectors, word_weights
-from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.transformer.model import TextStates
+from retriever.encoders import EncoderSettings, TextStates
+from retriever.encoders.fusion import (
+    SBERTWKSettings,
+    word_of_pieces,
+    word_spans,
+    word_vectors,
+    word_weights,
+)
 from retriever.errors import BadInputError
 from tests.eval.inspect.fake_states import FakeStates
 from tests.retriever.encoders.fusion.sbert_wk_reference import reference

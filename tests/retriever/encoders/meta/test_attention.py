@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.encoders.meta import attention
+from retriever.encoders.meta import MetaSettings, UnsupSettings, attention
 from retriever.encoders.meta.attention import (
     AttentionModel,
     ScoredPairs,
@@ -22,10 +22,9 @@ from retriever.encoders.meta.attention import (
     pool,
     unsup_loss,
 )
-from retriever.encoders.meta.settings import MetaSettings, UnsupSettings
 from retriever.encoders.meta.sources import WordBatch
 from retriever.errors import BadInputError, ConfigError
-from retriever.training.checkpoint import Checkpoint
+from retriever.training import Checkpoint
 from tests.retriever.encoders.plain import unit
 
 SENTENCES = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])

@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 
 from retriever import Index
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.meta.fitting import fit_meta
-from retriever.encoders.meta.model import read_folder
-from retriever.encoders.meta.settings import MetaSettings
+from retriever.encoders import Encoder
+from retriever.encoders.meta import MetaSettings, fit_meta, read_folder
 from retriever.encoders.meta.sources import word_spans
-from retriever.encoders.static.fitting import fit_static
-from retriever.encoders.static.model import StaticModel
+from retriever.encoders.static import StaticModel, fit_static
 from retriever.encoders.transformer.backbone import Backbone
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 from tests.retriever.encoders.architectures import CLOSE

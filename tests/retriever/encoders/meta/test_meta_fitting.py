@@ -8,11 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from retriever.encoders.meta import streaming
-from retriever.encoders.meta.fitting import fit_meta
-from retriever.encoders.meta.settings import MetaSettings, UnsupSettings
+from retriever.encoders.meta import MetaSettings, UnsupSettings, fit_meta, streaming
 from retriever.encoders.meta.streaming import draw_texts
-from retriever.encoders.static.fitting import fit_static
+from retriever.encoders.static import fit_static
 from retriever.errors import ConfigError, SourceError
 from tests.crash.forked import in_child
 from tests.retriever.encoders.static.static_samples import write_vectors

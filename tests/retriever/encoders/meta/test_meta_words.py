@@ -72,7 +72,7 @@ def test_a_piece_belongs_to_every_word_that_it_shares_a_character_with(texts):
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert", "xlnet", "minilm"])
 def test_every_piece_of_a_tokenizer_is_in_the_word_it_was_made_of(name, folders, minilm):
     """Accents that are stripped, characters that are several bytes, contractions, emoji."""
-    from retriever.encoders.model_folders import find_model
+    from retriever.encoders import find_model
     from retriever.encoders.transformer.backbone import Backbone
 
     folder = "all-MiniLM-L6-v2" if name == "minilm" else str(folders(name))

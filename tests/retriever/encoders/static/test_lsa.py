@@ -5,10 +5,8 @@ import pytest
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.static.fitting import fit_lsa
-from retriever.encoders.static.model import StaticModel
-from retriever.encoders.static.settings import LSASettings
+from retriever.encoders import Encoder
+from retriever.encoders.static import LSASettings, StaticModel, fit_lsa
 from retriever.errors import MissingExtraError, SourceError
 
 _CHANCE = np.random.default_rng(3)

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.static.fitting import fit_static
-from retriever.encoders.static.settings import FitSettings, LSASettings
+from retriever.encoders import Encoder
+from retriever.encoders.static import FitSettings, LSASettings, fit_static
 from retriever.encoders.static.words import FileTokenizer
 from retriever.errors import ConfigError, ModelError, SourceError
 from tests.retriever.encoders.architectures import TEXTS as TEXTS_OF_ALL

@@ -6,10 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from retriever.encoders.registry import STATIC_FILE, is_folder_with
-from retriever.encoders.static.fitting import fit_static
-from retriever.encoders.static.model import StaticModel
-from retriever.encoders.static.settings import FitSettings
+from retriever.encoders import is_folder_with
+from retriever.encoders.registry import STATIC_FILE
+from retriever.encoders.static import FitSettings, StaticModel, fit_static
 from retriever.errors import ConfigError, ModelError
 from tests.retriever.encoders.static.static_samples import TEXTS, write_vectors
 

@@ -10,8 +10,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from retriever import Encoder, Index
-from retriever.encoders.static.fitting import fit_static
-from retriever.encoders.static.model import StaticModel
+from retriever.encoders.static import StaticModel, fit_static
 from retriever.errors import ConfigError, ModelError
 
 TOKENS = ["[PAD]", "[UNK]", *(f"w{number}" for number in range(30)), "##a", "##b"]

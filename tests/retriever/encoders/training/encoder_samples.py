@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from retriever.encoders.training.model import TrainableEncoder
-from retriever.encoders.training.trainer import (
+from retriever.encoders.training import (
     Examples,
     LabeledExamples,
     ScoredExamples,
+    TrainableEncoder,
     paired_texts,
     train_encoder,
 )
-from retriever.training.checkpoint import Checkpoint
-from retriever.training.loop import Epoch
-from retriever.training.settings import EncoderTrainingSettings, SamplingSettings
+from retriever.training import Checkpoint, EncoderTrainingSettings, Epoch, SamplingSettings
 
 # An anchor belongs to the passage with the number ten higher.
 ANCHORS = [f"w{number} w{number + 1}" for number in range(10)]

@@ -6,14 +6,9 @@ import json
 
 import pytest
 
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.model_folders import find_model
-from retriever.encoders.training.model import (
-    TRAINING,
-    TrainableEncoder,
-    read_training,
-    write_encoder,
-)
+from retriever.encoders import Encoder, find_model
+from retriever.encoders.training import TrainableEncoder, read_training, write_encoder
+from retriever.encoders.training.model import TRAINING
 from retriever.errors import ConfigError, ModelError
 from tests.retriever.encoders.architectures import TEXTS
 from tests.retriever.encoders.sentence_models import dense, pooling, sentence_transformer, theirs

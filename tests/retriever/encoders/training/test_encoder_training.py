@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from retriever.encoders.training.model import TrainableEncoder
-from retriever.encoders.training.trainer import (
+from retriever.encoders.training import (
     LabeledExamples,
     ScoredExamples,
-    multiple_negatives,
+    TrainableEncoder,
     paired_texts,
 )
+from retriever.encoders.training.trainer import multiple_negatives
 from retriever.errors import BadInputError, ConfigError
-from retriever.training.loop import Epoch
+from retriever.training import Epoch
 from retriever.training.sampling import epoch_batches
 from tests.retriever.encoders.training.encoder_samples import (
     ANCHORS,

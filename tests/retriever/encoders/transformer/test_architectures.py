@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from retriever.encoders.encoder import Encoder
+from retriever.encoders import Encoder
 from retriever.encoders.transformer.backbone import pack_linear
 from retriever.errors import ConfigError
 from tests.retriever.encoders.architectures import (

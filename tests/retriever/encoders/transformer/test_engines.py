@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
 
-from retriever.encoders import computing
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.model_folders import find_model
+from retriever.encoders import Encoder, computing, find_model
 from retriever.encoders.transformer import loading
 from retriever.encoders.transformer.bert import (
     NumPyEngine,

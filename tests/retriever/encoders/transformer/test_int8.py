@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.model_folders import find_model
+from retriever.encoders import Encoder, find_model
 from retriever.encoders.transformer import openvino_engine as int8
 from retriever.encoders.transformer.bert import Affine, read_weights
 from retriever.encoders.transformer.openvino_engine import (

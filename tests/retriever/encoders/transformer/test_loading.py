@@ -12,10 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.model_folders import find_model
-from retriever.encoders.settings import EncoderSettings, parse_encoder
-from retriever.encoders.spec import EncoderSpec
+from retriever.encoders import Encoder, EncoderSettings, EncoderSpec, find_model, parse_encoder
 from retriever.encoders.transformer.loading import resolve
 from retriever.errors import ConfigError
 from tests.retriever.encoders.architectures import TEXTS, WIDTH

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from retriever.encoders.model_folders import find_model
+from retriever.encoders import find_model
 from retriever.encoders.transformer.bert import UnsupportedModelError
 from retriever.encoders.transformer.word_pieces import WordPieces
 

@@ -1,0 +1,399 @@
+"""Documents: what one is, what an index can store, and how a record of a source becomes one.
+
+`reader` reads sources; each format (`text`, `tables`) takes an open source and yields records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, time
+from hashlib import blake2b
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
+
+from retriever.documents.outline import Outline, outline_fault, parsed_outline, read_outline
+from retriever.errors import ConfigError, SourceError, string_fault
+
+if TYPE_CHECKING:
+    from indexes import StoredDocument
+    from retriever.documents.kinds import Loss
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+ColumnType = Literal["string", "number", "boolean", "date"]
+
+ID_NAMES = ("id", "_id")
+TEXT_NAMES = ("text", "contents", "passage", "sentence")
+TITLE_NAMES = ("title",)
+# Of what `outline_json` gives; a field of that name that is nothing of the kind is metadata.
+OUTLINE_NAME = "outline"
+
+_MAX_DEPTH = 100
+_ID_DIGITS = 16
+_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a corpus.
+
+    Attributes:
+        id: not blank.
+        text: the body; may be empty if there is a title.
+        title: None if there is none; without NUL.
+        metadata: JSON values by field, for filters; integers within 64 bits, finite numbers,
+            strings without NUL.
+        outline: where pages, headings, lines and messages begin in the text; empty if unknown.
+    """
+
+    id: str
+    text: str
+    title: str | None = None
+    metadata: dict[str, Json] = field(default_factory=dict)
+    outline: Outline = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither the text nor the title holds anything but white space."""
+        return not (self.text.strip() or (self.title or "").strip())
+
+
+# A document in any of the forms that programs pass.
+AnyDocument = str | Mapping[str, Any] | Document
+
+
+def content_id(title: str | None, text: str) -> str:
+    """16 hex digits that depend on title and text alone, so that they survive a reordering."""
+    return blake2b(f"{title or ''}\x1f{text}".encode()).hexdigest()[:_ID_DIGITS]
+
+
+def _id_fault(value: str) -> str | None:
+    if not value.strip():
+        return "is empty, expected a string or an integer"
+    return _compared_fault(value)
+
+
+def _compared_fault(value: str) -> str | None:
+    """What keeps `value` from being stored where filters compare it, or None."""
+    if "\0" in value:
+        # Some functions of SQLite end a string at NUL.
+        return "holds a NUL character (\\u0000), which only the text of a document may hold"
+    return string_fault(value)
+
+
+# What each part of a document must be.
+_PARTS: dict[str, tuple[Callable[[str], str | None], str]] = {
+    "id": (_id_fault, "a string or an integer"),
+    "text": (string_fault, "a string"),
+    "title": (_compared_fault, "a string or null"),
+}
+
+
+def is_id(value: object) -> TypeGuard[str]:
+    """Whether a document can have this id, so that a store can look it up."""
+    return isinstance(value, str) and _id_fault(value) is None
+
+
+def document_fault(document: Document) -> str | None:
+    """What keeps a document, which any program may have made, from being stored, or None."""
+    for role, (fault_of, _) in _PARTS.items():
+        value = getattr(document, role)
+        if role == "title" and value is None:
+            continue
+        if not isinstance(value, str):
+            return f"{role} is {value!r:.60}, expected a string"
+        if (fault := fault_of(value)) is not None:
+            return f"{role} {fault}"
+    if document.outline and (fault := outline_fault(document.outline, len(document.text))):
+        return f"outline: {fault}"
+    return metadata_fault(document.metadata)
+
+
+def metadata_fault(metadata: Mapping[str, object]) -> str | None:
+    """What keeps `metadata` from being stored, naming the top-level field, or None."""
+    for name, value in metadata.items():
+        fault = _field_fault(name, value, 1)
+        if fault is not None:
+            return f"the field {name!r} {fault}"
+    return None
+
+
+def plain_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metadata with JSON values for NumPy's numbers and arrays, and ISO 8601 for dates."""
+    if metadata_fault(metadata) is None:
+        return metadata
+    return {name: _plain(value, 1, True) for name, value in metadata.items()}
+
+
+def _plain(value: Any, depth: int, keeps_nan: bool) -> Any:
+    """What JSON has in place of a value, as far as it has any; null for NaN unless it is kept."""
+    if isinstance(value, date | time):
+        written = value.isoformat()
+        # What pandas has for a time that is missing.
+        return None if written == "NaT" else written
+    if type(value).__name__ == "datetime64":
+        # Finer times would become integers.
+        return _plain(value.astype("datetime64[us]").tolist(), depth, keeps_nan)
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        return _plain(value.tolist(), depth, keeps_nan)
+    if isinstance(value, float) and math.isnan(value) and not keeps_nan:
+        return None
+    if depth <= _MAX_DEPTH:
+        if isinstance(value, list | tuple):
+            return [_plain(item, depth + 1, keeps_nan) for item in value]
+        if isinstance(value, dict):
+            return {key: _plain(item, depth + 1, keeps_nan) for key, item in value.items()}
+    return value
+
+
+def _field_fault(key: object, value: object, depth: int) -> str | None:
+    if not isinstance(key, str):
+        return "has a name that is not a string"
+    return _compared_fault(key) or _value_fault(value, depth)
+
+
+def _value_fault(value: object, depth: int) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _compared_fault(value)
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"holds {value}, expected a finite number"
+    if isinstance(value, int):
+        # Filters compare metadata inside SQLite, whose integers end at 64 bits.
+        fits = -(2**63) <= value < 2**63
+        return None if fits else "holds an integer beyond 64 bits; write it as a string"
+    if isinstance(value, Exception):
+        return f"holds a value that cannot be converted: {' '.join(str(value).split())}"
+    if depth > _MAX_DEPTH:
+        return f"is nested deeper than {_MAX_DEPTH} levels"
+    if isinstance(value, list | tuple):
+        return next(filter(None, (_value_fault(item, depth + 1) for item in value)), None)
+    if isinstance(value, dict):
+        faults = (_field_fault(key, item, depth + 1) for key, item in value.items())
+        return next(filter(None, faults), None)
+    return f"holds a value of type {type(value).__name__}, which JSON does not have"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Names of the fields that hold a record's id, text and title, and types of columns.
+
+    A name that is None is detected: the first of `id` and `_id`; of `text`, `contents`, `passage`
+    and `sentence`; and `title`. If there is none, the same names count in any case, such as `ID`.
+    A name that is given must be in every record.
+
+    Attributes:
+        id, text, title: names, or None.
+        types: "string", "number", "boolean" or "date" by column, for CSV and TSV, which have no
+            types of their own; those of other columns are chosen, see `CorpusReader`.
+
+    Raises:
+        ConfigError: one field is named for two roles, or a type is none of these.
+    """
+
+    id: str | None = None
+    text: str | None = None
+    title: str | None = None
+    types: Mapping[str, ColumnType] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        named = [name for name in (self.id, self.text, self.title) if name is not None]
+        if len(set(named)) != len(named):
+            raise ConfigError(f"one field is named for two roles: {self}; name each field once")
+        for name, kind in self.types.items():
+            if kind not in get_args(ColumnType):
+                raise ConfigError(
+                    f"column {name!r}: expected one of the types "
+                    f"{', '.join(get_args(ColumnType))}, found {kind!r}"
+                )
+
+
+class Columns(NamedTuple):
+    """The columns of a table that are not metadata; None if the table has no such column."""
+
+    id: str | None
+    text: str
+    title: str | None
+
+
+def find_columns(header: Sequence[str], fields: Fields, where: str) -> Columns:
+    """The id, text and title columns of a table; SourceError if none holds text."""
+    if len(set(header)) != len(header):
+        [(twice, _)] = Counter(header).most_common(1)
+        raise SourceError(f"{where}: two columns are called {twice!r}; rename one of them")
+    for role in _PARTS:
+        name = getattr(fields, role)
+        if name is not None and name not in header:
+            raise SourceError(
+                f"{where}: no column {name!r} to take the {role} from; "
+                f"the columns are {listed(header)}: name one with --{role}-field"
+            )
+    text = fields.text or detected(TEXT_NAMES, header, fields)
+    if text is None:
+        other = next((one for one in ";\t|" if len(header) == 1 and one in header[0]), None)
+        if other is not None:
+            raise SourceError(
+                f"{where}: one column, {header[0]!r}; perhaps --set delimiter={other!r}"
+            )
+        raise SourceError(
+            f"{where}: no text column (looked for {listed(TEXT_NAMES)}); the columns are "
+            f"{listed(header)}: name the one that holds the text with --text-field"
+        )
+    return Columns(
+        fields.id or detected(ID_NAMES, header, fields),
+        text,
+        fields.title or detected(TITLE_NAMES, header, fields),
+    )
+
+
+def detected(names: Iterable[str], present: Collection[str], fields: Fields) -> str | None:
+    """The first of `names` that is present without a role, if need be in another case."""
+    taken = (fields.id, fields.text, fields.title)
+    for name in names:
+        if name in present and name not in taken:
+            return name
+    spelled: dict[str, str] = {}
+    for name in present:
+        if name not in taken and isinstance(name, str):
+            spelled.setdefault(name.lower(), name)
+    return next((spelled[name] for name in names if name in spelled), None)
+
+
+def listed(names: Collection[str]) -> str:
+    """The names quoted and joined for an error message, cut after 20; `nothing` if empty."""
+    shown = ", ".join(repr(name) for name in islice(names, _LISTED))
+    more = len(names) - _LISTED
+    return f"{shown} and {more} more" if more > 0 else shown or "nothing"
+
+
+class Record(NamedTuple):
+    """One record as a format reads it, before its fields are assigned."""
+
+    # 1-based line, row or file within the source, and the place for messages: corpus.jsonl:7.
+    number: int
+    where: str
+    # Not yet checked; an exception stands for a value that cannot be read.
+    values: dict[str, Any]
+    fault: str | None = None
+    # Whether `fault` is no error but says why the source does not include the file.
+    passed_over: bool = False
+    # Whether it is a part of a file, as a message of a mailbox is.
+    is_part: bool = False
+    # Of the text, as in `Document`.
+    outline: Outline = ()
+    # Of a folder: the path below it of the file that the record is from.
+    file: str = ""
+    # Of a file: its kind by its content, and parts that have no place in the text.
+    kind: str = ""
+    losses: tuple[Loss, ...] = ()
+
+
+class Assembler:
+    """Makes documents of records; the first decides which field is which."""
+
+    def __init__(
+        self, fields: Fields, leave_out: Callable[[str, str, str], None] | None = None
+    ) -> None:
+        self._fields = fields
+        self._leave_out = leave_out
+        self._id_name = fields.id
+        self._text_name = fields.text
+        self._first: str | None = None
+
+    def document(self, record: Record) -> Document:
+        """As `split`; a document without an id gets one made of its content."""
+        document = self.split(record)
+        if document.id:
+            return document
+        return replace(document, id=content_id(document.title, document.text))
+
+    def split(self, record: Record) -> Document:
+        """The document of a record, whose `values` it takes; its id is empty if it has none."""
+        where = record.where
+        values = record.values
+        if record.fault is not None:
+            raise SourceError(f"{where}: {record.fault}")
+        if self._first is None:
+            self._first = where
+            self._id_name = self._id_name or detected(ID_NAMES, values, self._fields)
+        if self._text_name is None:
+            self._text_name = detected(TEXT_NAMES, values, self._fields)
+        self._check_present(where, values)
+        id_ = ""
+        if self._id_name is not None:
+            given = values.pop(self._id_name)
+            is_number = isinstance(given, int) and not isinstance(given, bool)
+            id_ = _checked("id", "id", str(given) if is_number else given, where)
+        name = self._text_name or ""
+        text = _checked("text", f"the text field {name!r}", values.pop(name), where)
+        name = self._fields.title or detected(TITLE_NAMES, values, self._fields) or ""
+        title = values.pop(name, None)
+        if title is not None:
+            title = _checked("title", f"the title field {name!r}", title, where)
+        outline = record.outline
+        if not outline and (found := parsed_outline(values.get(OUTLINE_NAME), text)) is not None:
+            outline = found
+            del values[OUTLINE_NAME]
+        if metadata_fault(values) is not None:
+            values = {name: _plain(value, 1, False) for name, value in values.items()}
+            for name in list(values):
+                if (fault := _field_fault(name, values[name], 1)) is None:
+                    continue
+                if self._leave_out is None:
+                    raise SourceError(f"{where}: the field {name!r} {fault}")
+                self._leave_out(where, name, fault)
+                del values[name]
+        return Document(id_, text, title, values, outline)
+
+    def _check_present(self, where: str, values: dict[str, Any]) -> None:
+        if self._text_name is None:
+            raise SourceError(
+                f"{where}: no text field (looked for {listed(TEXT_NAMES)}); the record has "
+                f"{listed(values)}: name the one that holds the text with --text-field"
+            )
+        named = (("id", self._id_name), ("text", self._text_name), ("title", self._fields.title))
+        for role, name in named:
+            if name is not None and name not in values:
+                raise SourceError(
+                    f"{where}: no {role} field {name!r}; the record has {listed(values)}"
+                )
+        if self._id_name is None and (late := detected(ID_NAMES, values, self._fields)) is not None:
+            raise SourceError(
+                f"{where}: has the id field {late!r}, but the first record ({self._first}) has "
+                "none; give every record an id, or none"
+            )
+
+
+def _checked(role: str, label: str, value: object, where: str) -> str:
+    fault_of, expected = _PARTS[role]
+    if not isinstance(value, str):
+        raise SourceError(f"{where}: {label} is {value!r:.60}, expected {expected}")
+    fault = fault_of(value)
+    if fault is not None:
+        raise SourceError(f"{where}: {role} {fault}")
+    return value
+
+
+def as_document(given: AnyDocument) -> Document:
+    """A document of what a program passes; the fields of a mapping are those of a JSON line."""
+    if isinstance(given, Document):
+        metadata = plain_metadata(given.metadata)
+        return given if metadata is given.metadata else replace(given, metadata=dict(metadata))
+    if isinstance(given, str):
+        return Document(content_id(None, given), given)
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            "expected a text, a Document or a mapping such as {'id': 'a', 'text': '...'}, found "
+            f"{type(given).__name__}"
+        )
+    where = f"document {given['id']!r}" if "id" in given else "a document without id"
+    return Assembler(Fields()).document(Record(1, where, dict(given)))
+
+
+def document_of(stored: StoredDocument) -> Document:
+    """A document as it was given to the index."""
+    outline = read_outline(stored.outline)
+    return Document(stored.id, stored.text, stored.title, stored.metadata, outline)

@@ -1,0 +1,17 @@
+"""The names of `retriever.encoders`; `__init__.py` imports each on first use."""
+
+from retriever.encoders.computing import scale_to_unit as scale_to_unit
+from retriever.encoders.encoder import Encoder as Encoder
+from retriever.encoders.encoder import ModelChoice as ModelChoice
+from retriever.encoders.model_folders import find_model as find_model
+from retriever.encoders.prompts import missing_prompts as missing_prompts
+from retriever.encoders.registry import is_folder_with as is_folder_with
+from retriever.encoders.registry import load_encoder as load_encoder
+from retriever.encoders.settings import DEFAULT_MODEL as DEFAULT_MODEL
+from retriever.encoders.settings import EncoderSettings as EncoderSettings
+from retriever.encoders.settings import Pooling as Pooling
+from retriever.encoders.settings import encoder_keys as encoder_keys
+from retriever.encoders.settings import over_model as over_model
+from retriever.encoders.settings import parse_encoder as parse_encoder
+from retriever.encoders.spec import EncoderSpec as EncoderSpec
+from retriever.encoders.transformer.model import TextStates as TextStates
