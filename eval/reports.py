@@ -36,19 +36,10 @@ _LONGEST_NAME = 100
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$&!])")
 _LATEX = str.maketrans(
-    {
-        **{one: rf"\{one}" for one in "{}&%$#_"},
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        '"': r"{\char34}",
-        "`": r"{\char96}",
-        "±": r"$\pm$",
-        "×": r"$\times$",
-    }
+    {character: rf"\{character}" for character in "{}&%$#_"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+    | {'"': r"{\char34}", "`": r"{\char96}", "±": r"$\pm$", "×": r"$\times$"}
 )
 # Two of them would become a dash or another quotation mark.
 _LIGATURE = re.compile(r"([-',])(?=\1)")
@@ -288,19 +279,20 @@ def _markdown_list(remarks: Sequence[str]) -> Iterator[str]:
 
 
 def latex_lines(report: Report) -> Iterator[str]:
-    r"""The lines of report.tex, for \input: all tables and remarks; names the packages it needs."""
+    r"""Yield the lines of report.tex, for \input: every table, which may break across pages."""
     yield r"% needs \usepackage{booktabs,longtable}"
     yield from (f"% {on_one_line(line)}" for line in report.command.splitlines())
     tables = [(section.heading, table) for section in report.sections for table in section.tables]
     for number, (heading, table) in enumerate(tables, 1):
-        yield ""
-        yield from latex_table(table, table.title or heading, f"tab:{report.name}-{number}")
-    remarks = [remark for section in report.sections for remark in section.remarks]
-    if remarks:
-        yield ""
-        yield r"\begin{itemize}"
-        yield from (rf"\item {in_latex(remark)}" for remark in remarks)
-        yield r"\end{itemize}"
+        sides = "".join("l" if place in table.left else "r" for place in range(len(table.columns)))
+        caption = in_latex(table.title or heading)
+        yield rf"\begin{{longtable}}{{{sides}}}"
+        yield rf"\caption{{{caption}}}\label{{tab:{report.name}-{number}}}\\"
+        # Cells in braces: an opening bracket would be an argument of the line end before it.
+        rows = [[f"{{{in_latex(cell)}}}" for cell in row] for row in (table.columns, *table.rows)]
+        header, *lines = [rf"{' & '.join(row)} \\" for row in rows]
+        yield from (r"\toprule", header, r"\midrule", r"\endhead", *lines, r"\bottomrule")
+        yield r"\end{longtable}"
 
 
 def table_lines(table: Table) -> list[str]:
@@ -327,24 +319,5 @@ def markdown_table(table: Table) -> Iterator[str]:
 
 
 def in_latex(text: str) -> str:
-    """The text on one line, without commands, ligatures and comments."""
+    """Return the text on one line, without commands, ligatures and comments."""
     return _LIGATURE.sub(r"\1{}", on_one_line(text).translate(_LATEX))
-
-
-def latex_table(table: Table, caption: str, label: str) -> Iterator[str]:
-    """The lines of a table that may break across pages, for booktabs and longtable."""
-    columns = "".join("l" if place in table.left else "r" for place in range(len(table.columns)))
-    yield rf"\begin{{longtable}}{{{columns}}}"
-    yield rf"\caption{{{in_latex(caption)}}}\label{{{label}}}\\"
-    yield r"\toprule"
-    yield _latex_row(table.columns)
-    yield r"\midrule"
-    yield r"\endhead"
-    yield from map(_latex_row, table.rows)
-    yield r"\bottomrule"
-    yield r"\end{longtable}"
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    # In braces: an opening bracket would be an argument of the line end before it.
-    return f"{' & '.join(f'{{{in_latex(cell)}}}' for cell in cells)} \\\\"

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from eval import Report, Section, Table, check_report_folder
-from eval.reports import in_latex, latex_table, markdown_table, text_lines, write_report
+from eval.reports import in_latex, latex_lines, markdown_table, text_lines, write_report
 from retriever.errors import StorageError
 from tests.eval.sentences.sentence_samples import ODD
 
@@ -124,7 +124,8 @@ def test_latex_shows_what_was_typed(text, expected):
 
 
 def test_rows_of_a_table_have_a_cell_for_each_column():
-    lines = list(latex_table(Table(("a", "b&c"), (("[x]", "1 & 2"), (ODD, ""))), "t", "l"))
+    table = Table(("a", "b&c"), (("[x]", "1 & 2"), (ODD, "")))
+    lines = list(latex_lines(Report("name", "title", (Section(tables=(table,)),), {})))
     assert [line for line in lines if line.endswith(r" \\")] == [
         r"{a} & {b\&c} \\",
         r"{[x]} & {1 \& 2} \\",
