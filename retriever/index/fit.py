@@ -29,7 +29,7 @@ from retriever.documents.analyzer import NO_LANGUAGE
 from retriever.documents.languages import script_of
 from retriever.documents.sentences import SENTENCE_END
 from retriever.errors import SourceError
-from retriever.search.fusion import DEFAULT_WEIGHT, FusionSettings, fuse
+from retriever.search.fusion import DEFAULT_WEIGHT, ComponentScores, FusionSettings
 
 if TYPE_CHECKING:
     from retriever.documents.analyzer import Analyzer
@@ -270,10 +270,13 @@ def _question(text: str) -> tuple[str, str] | None:
 def _reciprocal_ranks(
     dense: NDArray[np.float32], bm25: NDArray[np.float64], weight: float
 ) -> NDArray[np.float64]:
-    """The reciprocal rank of the diagonal in each row, where ties count as lost."""
-    settings = FusionSettings(alpha=weight)
-    found = []
-    for row, (of_dense, of_bm25) in enumerate(zip(dense, bm25, strict=True)):
-        scores = fuse(of_dense.astype(np.float64), of_bm25, of_bm25 > 0, settings)
-        found.append(1 / np.count_nonzero(scores >= scores[row]))
-    return np.array(found)
+    """Return the reciprocal rank of the diagonal in each row, where ties count as lost."""
+    components = ComponentScores(
+        sizes=[dense.shape[1]] * len(dense),
+        dense=dense.ravel().astype(np.float64),
+        bm25=bm25.ravel(),
+        matches=bm25.ravel() > 0,
+    )
+    scores = components.fused(FusionSettings(alpha=weight)).reshape(dense.shape)
+    ranks: NDArray[np.int64] = (scores >= scores.diagonal()[:, None]).sum(axis=1)
+    return 1 / ranks

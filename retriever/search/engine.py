@@ -1,9 +1,9 @@
-"""Ranking the documents of an index for a query: dense, BM25 or both.
+"""Rank the documents of an index for a query: by dense scores, BM25 or both.
 
 Scores belong to passages; a hit is a document, ranked by its best passage. Candidates are the
-best passages of each component, those with the lower numbers where scores are equal; in the hybrid
-mode every candidate is scored by both before the two are fused. Higher scores are better
-everywhere; documents with equal ones are ordered by id.
+best passages of each component; equal scores at the cut go to the lower passage numbers. In the
+mode ``hybrid`` every candidate is scored by both components before the two are fused. Higher
+scores are better everywhere; documents with equal scores are ordered by id.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, neg
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from retriever.documents.outline import Place, place, read_outline
 from retriever.errors import MissingExtraError, RetrieverError, unknown_name
-from retriever.search.fusion import DEFAULT_WEIGHT, FIT, fuse, ranks
+from retriever.search.fusion import DEFAULT_WEIGHT, FIT, best_passages, ranking_scores, ranks
 from retriever.search.settings import SearchSettings
 
 if TYPE_CHECKING:
     from indexes import Candidates, Passage, Query, View, Where
 
-# Whether nobody waits any more for the search that a thread does; None where it is not said.
+# Whether nobody waits any more for the search of this thread; None if it cannot be cancelled.
 _IS_CANCELLED: ContextVar[Callable[[], bool] | None] = ContextVar("is_cancelled", default=None)
 
 _IN_JSON = (
@@ -41,7 +41,7 @@ _NOWHERE = Place()
 
 @dataclass(slots=True)
 class Hit:
-    """A document found, with the passage that scored best.
+    """A document with its best passage.
 
     Attributes:
         rank: 1 for the best.
@@ -58,16 +58,16 @@ class Hit:
         dense_rank: its rank by that score among the candidate passages; equal scores share the
             best rank.
         bm25: the BM25 score of the passage, 0 if it holds no query term; None in mode ``dense``.
-        bm25_rank: likewise; None if the passage holds no query term.
+        bm25_rank: its rank by BM25 among the candidates; None if it holds no query term.
         passage_number: the passage's stable number in the index.
         first_rank: the rank before reranking; None without a reranker.
-        copies: ids of the documents that `collapse` has folded into this one, best first.
-        place: the pages, headings, lines or message of the passage; None where the document has no
-            outline.
-        probability: that the document is relevant; None where nothing was learned of it, beyond
-            the first ten hits, and with a reranker or a query map; see
+        copies: ids of the documents that `collapse` folded into this one, best first.
+        place: the pages, headings, lines or message of the passage; None without an outline.
+        probability: probability in [0, 1] that the document is relevant; None without a
+            calibration, beyond the first ten hits, and with a reranker or a query map; see
             `retriever.search.calibration`.
-        answer_probability: likewise, that one of the first ten hits of the query is.
+        answer_probability: probability in [0, 1] that one of the first ten hits is relevant; None
+            where `probability` is.
     """
 
     rank: int
@@ -95,7 +95,7 @@ class Hit:
             raise unknown_name(self, name)
 
     def keys(self) -> Iterable[str]:
-        """Return the names that `hit[name]` takes, so that `dict(hit)` is `to_json()`."""
+        """Return the names that `hit[name]` takes; `dict(hit)` equals `to_json()`."""
         return self.to_json().keys()
 
     def __iter__(self) -> Iterator[str]:
@@ -117,34 +117,47 @@ class Hit:
         return self.passage
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, without `passage_number`; the last four only where there are any."""
-        found = dict(zip(_IN_JSON, _VALUES(self), strict=True))
+        """Return JSON values; optional ones only if set, and no `passage_number`."""
+        values = dict(zip(_IN_JSON, _VALUES(self), strict=True))
         if self.first_rank is not None:
-            found["first_rank"] = self.first_rank
+            values["first_rank"] = self.first_rank
         if self.copies:
-            found["copies"] = list(self.copies)
+            values["copies"] = list(self.copies)
         if self.place is not None:
-            found["place"] = self.place.to_json()
+            values["place"] = self.place.to_json()
         if self.probability is not None:
-            found["probability"] = self.probability
-        found["metadata"] = self.metadata
-        return found
+            values["probability"] = self.probability
+        values["metadata"] = self.metadata
+        return values
 
 
 def hit_of(
     passage: Passage, rank: int, score: float = 0.0, components: tuple[Any, ...] = (None,) * 4
 ) -> Hit:
-    """The hit of a stored passage; components are its dense score and rank, and those of BM25."""
+    """Return the hit of a stored passage.
+
+    `components` are its dense score, dense rank, BM25 score and BM25 rank.
+    """
     span = (passage.start, passage.stop)
-    text = passage.text
-    shown = text[slice(*span)]
-    metadata = passage.metadata
     dense, dense_rank, bm25, bm25_rank = components
     # An outline may hold labels alone.
-    hit_place = place(read_outline(passage.outline), text, span) if passage.outline else _NOWHERE
+    hit_place = _NOWHERE
+    if passage.outline:
+        hit_place = place(read_outline(passage.outline), passage.text, span)
     return Hit(
-        *(rank, score, passage.id, passage.title, shown, *span, metadata),
-        *(dense, dense_rank, bm25, bm25_rank, passage.passage),
+        rank=rank,
+        score=score,
+        id=passage.id,
+        title=passage.title,
+        passage=passage.text[slice(*span)],
+        start=passage.start,
+        stop=passage.stop,
+        metadata=passage.metadata,
+        dense=dense,
+        dense_rank=dense_rank,
+        bm25=bm25,
+        bm25_rank=bm25_rank,
+        passage_number=passage.passage,
         place=None if hit_place == _NOWHERE else hit_place,
     )
 
@@ -157,7 +170,7 @@ class Hits(list[Hit]):
         return [hit.to_json() for hit in self]
 
     def to_pandas(self) -> Any:
-        """A DataFrame with a row per hit and the columns of `Hit.to_json`; needs pandas."""
+        """Return a DataFrame: a row per hit, the columns of `Hit.to_json`; needs pandas."""
         try:
             import pandas  # type: ignore[import-untyped]
         except ModuleNotFoundError as error:
@@ -179,12 +192,12 @@ class ScoredPassages(NamedTuple):
     matches: NDArray[np.bool_]
 
 
-class _Ranked(NamedTuple):
+class _RankedCandidates(NamedTuple):
     candidates: Candidates
-    # (n,) float64, what they are ranked by.
+    # (n,) what the candidates are ranked by.
     scores: NDArray[np.float64]
-    # By id of a document, best first, the place of its hit among the candidates.
-    chosen: dict[str, int]
+    # Id of a document to the position of its best candidate, best document first.
+    best: dict[str, int]
 
 
 def ranked_hits(
@@ -192,28 +205,28 @@ def ranked_hits(
     settings: SearchSettings,
     queries: Sequence[Query],
     where: Where | None = None,
-    demands: Callable[[str, int], bool] | None = None,
+    is_allowed: Callable[[str, int], bool] | None = None,
 ) -> list[list[Hit]]:
-    """The best `k` documents of each query; ``bm25`` ranks only those that hold a term.
+    """Return the best `k` documents of each query; ``bm25`` ranks only those that hold a term.
 
-    `demands` says whether a passage of a document may be a hit.
+    `is_allowed` tells by document id and passage number whether a passage may be a hit.
     """
     hits = []
-    for found, scores, places in _ranked(view, settings, queries, where, demands):
-        chosen = np.array([*places.values()], np.intp)
-        numbers = found.passages[chosen].tolist()
+    for candidates, scores, best in _rank_candidates(view, settings, queries, where, is_allowed):
+        positions = np.array([*best.values()], np.intp)
+        numbers = candidates.passages[positions].tolist()
         dense, dense_ranks, bm25, bm25_ranks = ([None] * len(numbers),) * 4
         if settings.mode != "bm25":
-            dense = found.dense[chosen].tolist()
-            dense_ranks = ranks(found.dense)[chosen].tolist()
+            dense = candidates.dense[positions].tolist()
+            dense_ranks = ranks(candidates.dense)[positions].tolist()
         if settings.mode != "dense":
-            bm25 = found.bm25[chosen].tolist()
-            # The rank of what is not ranked is 0.
-            own = ranks(found.bm25, found.matches)[chosen].tolist()
-            bm25_ranks = [rank or None for rank in own]
+            bm25 = candidates.bm25[positions].tolist()
+            # Candidates that do not match have rank 0.
+            matching_ranks = ranks(candidates.bm25, candidates.matches)[positions].tolist()
+            bm25_ranks = [rank or None for rank in matching_ranks]
         stored = view.passages(numbers)
         components = zip(dense, dense_ranks, bm25, bm25_ranks, strict=True)
-        rows = zip(numbers, scores[chosen].tolist(), components, strict=True)
+        rows = zip(numbers, scores[positions].tolist(), components, strict=True)
         hits.append(
             [
                 hit_of(stored[number], rank, score, parts)
@@ -228,31 +241,31 @@ def ranked_ids(
     settings: SearchSettings,
     queries: Sequence[Query],
     where: Where | None = None,
-    demands: Callable[[str, int], bool] | None = None,
+    is_allowed: Callable[[str, int], bool] | None = None,
 ) -> list[list[tuple[str, float]]]:
-    """Ids and scores alone of what `ranked_hits` finds."""
+    """Return ids and scores alone of the hits of `ranked_hits`."""
     return [
-        list(zip(places, scores[[*places.values()]].tolist(), strict=True))
-        for _, scores, places in _ranked(view, settings, queries, where, demands)
+        list(zip(best, scores[[*best.values()]].tolist(), strict=True))
+        for _, scores, best in _rank_candidates(view, settings, queries, where, is_allowed)
     ]
 
 
 def scored_passages(
     view: View, settings: SearchSettings, queries: Sequence[Query]
 ) -> list[ScoredPassages]:
-    """What the mode ``hybrid`` fuses for each query, which does not depend on the fusion."""
-    found = []
-    for one, _, _ in _ranked(view, settings, queries):
-        passages = one.passages.tolist()
+    """Return the candidates that the mode ``hybrid`` fuses, which depend on no fusion."""
+    lists = []
+    for candidates, _, _ in _rank_candidates(view, settings, queries):
+        passages = candidates.passages.tolist()
         documents = view.documents_of(passages)
         ids = tuple(documents[passage] for passage in passages)
-        found.append(ScoredPassages(ids, one.dense, one.bm25, one.matches))
-    return found
+        lists.append(ScoredPassages(ids, candidates.dense, candidates.bm25, candidates.matches))
+    return lists
 
 
 @contextmanager
 def cancellable(is_cancelled: Callable[[], bool]) -> Iterator[None]:
-    """Searches of this thread end with a RetrieverError once `is_cancelled` returns True."""
+    """End searches of this thread with a RetrieverError once `is_cancelled` returns True."""
     token = _IS_CANCELLED.set(is_cancelled)
     try:
         yield
@@ -261,20 +274,20 @@ def cancellable(is_cancelled: Callable[[], bool]) -> Iterator[None]:
 
 
 def check_cancelled() -> None:
-    """End the search of this thread if nobody waits for it any more."""
+    """Raise RetrieverError if nobody waits any more for the search of this thread."""
     is_cancelled = _IS_CANCELLED.get()
     if is_cancelled is not None and is_cancelled():
         raise RetrieverError("the search was given up: nobody waits for it any more")
 
 
-def _ranked(
+def _rank_candidates(
     view: View,
     settings: SearchSettings,
     queries: Sequence[Query],
     where: Where | None = None,
-    demands: Callable[[str, int], bool] | None = None,
-) -> list[_Ranked]:
-    """How the candidates of each query rank."""
+    is_allowed: Callable[[str, int], bool] | None = None,
+) -> list[_RankedCandidates]:
+    """Rank the candidates of each query, of more of them until they hold `k` documents."""
     mode = settings.mode
     k = settings.k
     depth = 2 * k
@@ -283,51 +296,57 @@ def _ranked(
         depth = max(depth, settings.depth)
         fusion = fusion.completed(view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT))
     ranking = view.ranking(settings.bm25, where, settings.recall)
-    final = dict[int, _Ranked]()
+    ranked = dict[int, _RankedCandidates]()
     open_queries = list(range(len(queries)))
     while open_queries:
-        candidates = ranking.candidates([queries[i] for i in open_queries], mode, depth)
+        lists = ranking.candidates([queries[i] for i in open_queries], mode, depth)
         deeper = []
-        for i, found in zip(open_queries, candidates, strict=True):
-            scores = found.dense if mode == "dense" else found.bm25
-            if mode == "hybrid":
-                scores = fuse(found.dense, found.bm25, found.matches, fusion)
-            chosen = _chosen(view, found, scores, k, demands)
-            if len(chosen) < k and not found.complete:
+        for i, candidates in zip(open_queries, lists, strict=True):
+            _, dense, bm25, matches, is_complete = candidates
+            scores = ranking_scores(mode, dense, bm25, matches, fusion)
+            best = _best_documents(view, candidates, scores, k, is_allowed)
+            if len(best) < k and not is_complete:
                 deeper.append(i)
             else:
-                final[i] = _Ranked(found, scores, chosen)
+                ranked[i] = _RankedCandidates(candidates, scores, best)
         open_queries = deeper
         # The best passages belong to fewer than `k` documents.
         depth *= 4
-    return [final[i] for i in range(len(queries))]
+    return [ranked[i] for i in range(len(queries))]
 
 
-def _chosen(
+def _best_documents(
     view: View,
-    found: Candidates,
+    candidates: Candidates,
     scores: NDArray[np.float64],
     k: int,
-    demands: Callable[[str, int], bool] | None,
+    is_allowed: Callable[[str, int], bool] | None,
 ) -> dict[str, int]:
-    """The best candidates' places by document, of `k`; equal scores by id, then passage."""
+    """Return the positions of the best candidates of the best `k` documents, by document id.
+
+    Ties are ordered as in `best_passages`.
+    """
     best = dict[str, int]()
     order = np.argsort(-scores)
-    # Lists, since there are few.
-    negated = (-scores[order]).tolist()
-    passages = found.passages[order].tolist()
-    places = order.tolist()
+    # Lists, which are faster than arrays for a few values.
+    descending = scores[order].tolist()
+    passages = candidates.passages[order].tolist()
+    positions = order.tolist()
     start = 0
-    # A few at a time, since most candidates are no hits; equal scores together.
-    while len(best) < k and start < len(places):
+    # Documents are looked up for some k candidates at a time, since most candidates are no hits.
+    while len(best) < k and start < len(positions):
         check_cancelled()
-        stop = bisect_right(negated, negated[min(start + k, len(places)) - 1])
-        part = passages[start:stop]
-        documents = view.documents_of(part)
-        ids = [documents[passage] for passage in part]
-        rows = zip(negated[start:stop], ids, part, places[start:stop], strict=True)
-        for _, document, passage, i in sorted(rows):
-            if demands is None or demands(document, passage):
-                best.setdefault(document, i)
+        # Equal scores belong to one chunk.
+        last = descending[min(start + k, len(positions)) - 1]
+        stop = bisect_right(descending, -last, key=neg)
+        chunk: Sequence[int] = range(start, stop)
+        documents = view.documents_of(passages[start:stop])
+        if is_allowed is not None:
+            chunk = [i for i in chunk if is_allowed(documents[passages[i]], passages[i])]
+        numbers = [passages[i] for i in chunk]
+        ids = [documents[number] for number in numbers]
+        best_of_chunk = best_passages([descending[i] for i in chunk], ids, numbers)
+        for document, i in best_of_chunk.items():
+            best.setdefault(document, positions[chunk[i]])
         start = stop
     return dict(islice(best.items(), k))

@@ -1,14 +1,15 @@
-"""Fusing dense and BM25 scores of the same candidates: pure functions on arrays.
+"""Scores of candidates: pure functions on arrays, from both components to the best passages.
 
-Both components are known for every candidate, so no score is ever missing. A candidate that
+Both component scores are known for every candidate, so no score is ever missing. A candidate that
 shares no term with the query has BM25 score 0 and no BM25 rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from operator import neg
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,18 @@ from numpy.typing import NDArray
 from retriever.errors import ConfigError
 from retriever.settings import check_settings, setting
 
+if TYPE_CHECKING:
+    from indexes import Mode
+
 Scores = NDArray[np.float64]
 Method = Literal["convex", "rrf"]
-# Of the embeddings, where an index has no other.
+# Default weight of the dense component, for an index without a measured one.
 DEFAULT_WEIGHT = 0.6
-# The setting of an index that has another; see `retriever.index.fit`.
+# Name of the stored setting with the measured weight; see `retriever.index.fit`.
 FIT = "fit"
+# The fusion method that uses each setting.
 _USED_BY: dict[str, Method] = {"alpha": "convex", "normalization": "convex", "rrf_k": "rrf"}
+_Document = TypeVar("_Document", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +56,10 @@ class FusionSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         # A setting that is given its default cannot be told from one that is left out.
-        given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
-        check_used(self.method, given)
+        changed = [
+            field.name for field in fields(self) if getattr(self, field.name) != field.default
+        ]
+        check_used(self.method, changed)
 
     @property
     def weight(self) -> float:
@@ -59,15 +67,15 @@ class FusionSettings:
         return DEFAULT_WEIGHT if self.alpha is None else self.alpha
 
     def completed(self, weight: float) -> FusionSettings:
-        """These settings, with a weight of the dense component where none is given."""
+        """Return the settings with `weight` as `alpha`, unless they have one or need none."""
         if self.method == "rrf" or self.alpha is not None:
             return self
         return replace(self, alpha=weight)
 
 
-def check_used(method: Method, given: Iterable[str]) -> None:
-    """Refuse a setting, of those that were asked for, that the method does not use."""
-    for name in given:
+def check_used(method: Method, names: Iterable[str]) -> None:
+    """Raise ConfigError if a named setting belongs to another fusion method."""
+    for name in names:
         user = _USED_BY.get(name, method)
         if user != method:
             raise ConfigError(
@@ -75,12 +83,68 @@ def check_used(method: Method, given: Iterable[str]) -> None:
             )
 
 
+class ComponentScores(NamedTuple):
+    """Both component scores of the candidates of several queries, query after query.
+
+    Attributes:
+        sizes: (queries,) number of candidates of each query.
+        dense: (candidates,) cosines, or inner products where the encoder does not normalize.
+        bm25: (candidates,) BM25 scores; 0 where `matches` is False.
+        matches: (candidates,) whether the candidate shares a term with its query.
+    """
+
+    sizes: Sequence[int]
+    dense: Scores
+    bm25: Scores
+    matches: NDArray[np.bool_]
+
+    def fused(self, settings: FusionSettings) -> Scores:
+        """Return (candidates,) fused scores; each query is normalized separately."""
+        scores = np.empty(len(self.dense))
+        stop = 0
+        for size in self.sizes:
+            rows = slice(stop, stop + size)
+            scores[rows] = fuse(self.dense[rows], self.bm25[rows], self.matches[rows], settings)
+            stop += size
+        return scores
+
+    def ranking_scores(self, mode: Mode, settings: FusionSettings) -> Scores:
+        """Return (candidates,) scores that `mode` ranks by; see the function of this name."""
+        if mode == "hybrid":
+            return self.fused(settings)
+        return ranking_scores(mode, self.dense, self.bm25, self.matches, settings)
+
+
+def ranking_scores(
+    mode: Mode,
+    dense: Scores,
+    bm25: Scores,
+    matches: NDArray[np.bool_],
+    settings: FusionSettings,
+) -> Scores:
+    """Return (n,) scores that a mode ranks the candidates of one query by.
+
+    The mode ``bm25`` ranks only candidates that match: the others have -inf.
+    """
+    if mode == "hybrid":
+        return fuse(dense, bm25, matches, settings)
+    return dense if mode == "dense" else np.where(matches, bm25, -np.inf)
+
+
 def fuse(
     dense: Scores, bm25: Scores, matches: NDArray[np.bool_], settings: FusionSettings
 ) -> Scores:
-    """One score per candidate, (n,), from its two components; `bm25` is 0 where nothing matches.
+    """Return one score per candidate of a query, (n,), from its two component scores.
 
-    In [0, 1] for ``convex`` with ``min-max``, in (0, 2 / (rrf_k + 1)] for ``rrf``.
+    Args:
+        dense: (n,) dense scores.
+        bm25: (n,) BM25 scores; 0 where `matches` is False.
+        matches: (n,) whether the candidate shares a term with the query.
+        settings: how to combine them.
+
+    Returns:
+        Scores in [0, 1] for ``convex`` with ``min-max``, any numbers with ``z-score``, in
+        (0, 2 / (rrf_k + 1)] for ``rrf``.
     """
     if settings.method == "rrf":
         by_dense = settings.rrf_k + ranks(dense)
@@ -90,18 +154,40 @@ def fuse(
     return settings.weight * normalize(dense) + (1 - settings.weight) * normalize(bm25)
 
 
-def ranks(scores: Scores, ranked: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-    """The rank of each score among those marked in `ranked`: 1 for the highest, 0 for unranked.
+def best_passages(
+    scores: Sequence[float], documents: Sequence[_Document], passages: Sequence[int]
+) -> dict[_Document, int]:
+    """Return the position of the best passage of each document, best document first.
 
-    Equal scores share the best of their ranks. None ranks all.
+    Equal scores are ordered by document, then by passage number, both ascending.
+
+    Args:
+        scores: (n,) scores of passages; higher is better.
+        documents: (n,) the document of each passage: an id, or a number that orders as ids do.
+        passages: (n,) passage numbers.
+    """
+    best = dict[_Document, int]()
+    rows: Iterable[tuple[Any, ...]] = zip(
+        map(neg, scores), documents, passages, range(len(scores)), strict=True
+    )
+    for _, document, _, position in sorted(rows):
+        best.setdefault(document, position)
+    return best
+
+
+def ranks(scores: Scores, ranked: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    """Return the rank of each score among those marked in `ranked`; None ranks all.
+
+    The highest score has rank 1, equal scores share the best of their ranks, and unranked scores
+    have 0.
     """
     ordered = np.sort(scores if ranked is None else scores[ranked])
-    found = len(ordered) + 1 - np.searchsorted(ordered, scores, side="right")
-    return found if ranked is None else np.where(ranked, found, 0)
+    positions = len(ordered) + 1 - np.searchsorted(ordered, scores, side="right")
+    return positions if ranked is None else np.where(ranked, positions, 0)
 
 
 def min_max(scores: Scores) -> Scores:
-    """Map to [0, 1]; if all are equal, to 1 if they are positive, else to 0."""
+    """Map scores to [0, 1]; if all are equal, to 1 if they are positive, else to 0."""
     if len(scores) == 0:
         return scores
     low = scores.min()

@@ -10,7 +10,7 @@ from scipy.stats import rankdata, zscore
 
 from retriever.errors import ConfigError
 from retriever.search import FusionSettings, SearchSettings, fuse, search_settings
-from retriever.search.fusion import min_max, ranks, z_score
+from retriever.search.fusion import ComponentScores, best_passages, min_max, ranks, z_score
 from tests.retriever.ranges import check_ranges
 
 RRF = FusionSettings("rrf")
@@ -129,3 +129,28 @@ def test_settings_have_ranges_and_choices():
     for name, kind in refused.items():
         with pytest.raises(ConfigError, match=f"^{name}: expected"):
             kind(**{name: "borda"})
+
+
+@given(st.lists(candidates(), max_size=4), st.sampled_from([FusionSettings(), RRF]))
+def test_component_scores_of_several_queries_are_fused_query_by_query(cases, settings):
+    sizes = [len(dense) for dense, _, _ in cases]
+    columns = [np.concatenate([*column, np.zeros(0)]) for column in zip(*cases, strict=True)]
+    dense, bm25, matches = columns or [np.zeros(0)] * 3
+    components = ComponentScores(sizes, dense, bm25, matches.astype(np.bool_))
+    expected = [fuse(*case, settings) for case in cases]
+    np.testing.assert_array_equal(components.fused(settings), np.concatenate([*expected, []]))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc"), st.integers(0, 99)), max_size=12)
+)
+def test_best_passages_order_ties_by_document_then_passage(rows):
+    rows = list({passage: row for row in rows for passage in row[2:]}.values())
+    columns = [[row[i] for row in rows] for i in range(3)]
+    best = best_passages(*columns)
+    scores = {document: max(row[0] for row in rows if row[1] == document) for document in best}
+    assert {row[1] for row in rows} == best.keys()
+    assert list(best) == sorted(best, key=lambda document: (-scores[document], document))
+    for document, position in best.items():
+        ties = [row for row in rows if row[:2] == (scores[document], document)]
+        assert rows[position] == min(ties, key=lambda row: row[2])
