@@ -2,8 +2,8 @@
 
 Exit codes: 0 success, 1 failure, 2 usage or bad input, 3 damaged index, 4 too few questions for a
 `gate`, 130 interrupted.
-A subcommand's module is imported when it is needed, and heavy libraries when it runs, so that
-``retriever --help`` stays fast.
+A command's module is imported when its own help page or the command itself is asked for, and heavy
+libraries when it runs. ``retriever --help`` imports neither.
 """
 
 from __future__ import annotations
@@ -19,60 +19,72 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import click
+from click.utils import make_default_short_help
 
 from cli.output.text import counted, say
 
 Tree: TypeAlias = "Mapping[str, str | Tree]"
 
-# A command is the module of `cli.commands` that defines it, as a function of its name; a group is
-# another tree. In the order of the help page.
+# In the order of the help page: the summary of each command, which is the first sentence of its own
+# help, or the tree of a group. Each command has a module of its name, see `LazyGroup`.
 COMMANDS: Tree = {
-    "index": "index",
-    "query": "query",
-    "search": "query",
-    "similar": "similar",
-    "get": "get",
-    "refresh": "refresh",
-    "calibrate": "choosing",
-    "serve": "serve",
-    "delete": "manage",
-    "info": "manage",
-    "verify": "manage",
-    "doctor": "manage",
-    "compact": "manage",
-    "reindex": "manage",
-    "export": "moving",
-    "import": "moving",
-    "snapshot": "moving",
-    "encode": "index",
-    "mcp": "serve",
-    "cache": "cache",
+    "index": "Add documents to an index, and create it if needed.",
+    "query": "Rank the documents of an index for TEXT.",
+    "search": "The same as `retriever query`.",
+    "similar": "Rank the documents that are most like one of the index.",
+    "get": "Print the text of a document, as the index has it.",
+    "refresh": "Read again what has changed in the sources of an index.",
+    "calibrate": "Learn from judged questions how probable it is that a hit of an index is "
+    "relevant.",
+    "serve": "Serve indexes over HTTP, with a search page.",
+    "delete": "Delete documents by id or by filter.",
+    "info": "Show what an index holds and how it was made.",
+    "verify": "Check that an index is intact.",
+    "doctor": "Show what an index holds, and what is wrong or missing, with what mends each.",
+    "compact": "Merge all segments and free disk space.",
+    "reindex": "Rebuild an index from its own documents, with another encoder.",
+    "export": "Write documents to OUT.jsonl, or vectors to OUT.npy.",
+    "import": "Add documents with existing vectors; nothing is encoded.",
+    "snapshot": "Copy an index into the new folder DIR, and verify the copy.",
+    "encode": "Write the vectors of documents, or shards of an index.",
+    "mcp": "Serve indexes to agents over the Model Context Protocol.",
+    "cache": "List the indexes that `query --in` made.",
     "eval": {
-        "qa": "eval_rankings",
-        "sts": "eval_sentences",
-        "transfer": "eval_sentences",
-        "probe": "eval_sentences",
-        "compare": "eval_rankings",
-        "layers": "choosing",
+        "qa": "Rank the candidates of each question of DATASET with several systems.",
+        "sts": "Correlate the cosines of encoders with human scores of similarity.",
+        "transfer": "Train and test a classifier on the vectors of encoders.",
+        "probe": "Train a classifier to predict length, words, tense, ... from the vectors of "
+        "encoders.",
+        "compare": "Score each RUN (TREC format), and compare it with the baseline.",
+        "layers": "Average every set of hidden states as in BERT-LC, and report the best.",
     },
     "train": {
-        "reranker": "train",
-        "cross-encoder": "train",
-        "encoder": "train",
-        "static": "train",
-        "meta": "train",
+        "reranker": "Train a head on the vectors of DATASET's training questions and their "
+        "passages.",
+        "cross-encoder": "Fine-tune a cross-encoder on the questions of DATASET.",
+        "encoder": "Fine-tune an encoder on DATA, and keep the best epoch on dev.",
+        "static": "Make an encoder of word vectors, for --model; it needs no forward pass.",
+        "meta": "Combine several encoders into one, for --model.",
     },
-    "gate": "eval_rankings",
-    "tune": "choosing",
-    "reproduce": "reproduce",
+    "gate": "Pass, fail, or say that there are too few questions to tell.",
+    "tune": "Choose the settings of encoder, passages, BM25 and fusion that are best on DATA.",
+    "reproduce": "Print or run the commands of the papers' tables.",
     "inspect": {
-        "layers": "inspecting",
-        "words": "inspecting",
-        "weights": "inspecting",
-        "settings": "inspecting",
+        "layers": "Show the mean cosine between every two hidden states of a word piece.",
+        "words": "Show the words of SOURCE... whose adjacent-layer cosines vary least, moderately "
+        "and most.",
+        "weights": "Show the weight of each word of TEXT in its SBERT-WK vector; the weights "
+        "sum to 1.",
+        "settings": "List settings by their keys, with values, default, meaning and source.",
     },
-    "make": {"probing": "make", "questions": "make"},
+    "make": {
+        "probing": "Make probing sets in SentEval's form from the sentences of SOURCE.",
+        "questions": "Make a question set from SOURCE alone, where nobody has judged what "
+        "answers what.",
+    },
 }
+# Modules whose names are not those of their commands.
+_MODULES = {"search": "query", "import": "import_"}
 _GROUP_HELP = {
     "eval": "Evaluate rankings and encoders, and choose hidden states.",
     "train": "Train rerankers and encoders, or combine encoders.",
@@ -92,26 +104,43 @@ _REFUSED = 2
 
 
 class LazyGroup(click.Group):
-    """A group whose subcommands are imported when they are needed."""
+    """A group whose subcommands are imported when they are needed.
 
-    def __init__(self, *args: Any, tree: Tree, **attributes: Any) -> None:
+    The command `train encoder` is the function `encoder_command` of `cli.commands.train.encoder`.
+    """
+
+    def __init__(self, *args: Any, tree: Tree, package: str, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self._tree = tree
+        self._package = package
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The subcommands, in the order of the tree."""
+        """Return the names of the subcommands, in the order of the tree."""
         return list(self._tree)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one subcommand; None if there is none of that name."""
-        found = self._tree.get(cmd_name)
-        if found is None:
+        """Import one subcommand; return None if there is none of that name."""
+        summary = self._tree.get(cmd_name)
+        if summary is None:
             return None
-        if isinstance(found, str):
-            module = importlib.import_module(f"cli.commands.{found}")
-            command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        name = cmd_name.replace("-", "_")
+        module_name = f"{self._package}.{_MODULES.get(name, name)}"
+        if isinstance(summary, str):
+            module = importlib.import_module(module_name)
+            command: click.Command = getattr(module, f"{name}_command")
             return command
-        return LazyGroup(cmd_name, tree=found, help=_GROUP_HELP[cmd_name])
+        help_text = _GROUP_HELP[cmd_name]
+        return LazyGroup(cmd_name, tree=summary, package=module_name, help=help_text)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the subcommands with their summaries, without importing them."""
+        width = formatter.width - 6 - max(map(len, self._tree))
+        rows = []
+        for name, summary in self._tree.items():
+            text = summary if isinstance(summary, str) else _GROUP_HELP[name]
+            rows.append((name, make_default_short_help(text, width)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def near(self, name: str) -> list[str]:
         """Return what to type for a command that does not exist, the most likely first.
@@ -138,6 +167,7 @@ cli = click.version_option(package_name="layer-retriever", prog_name="retriever"
     LazyGroup(
         "cli",
         tree=COMMANDS,
+        package="cli.commands",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         help='Search your own text: `retriever query "..." --in FOLDER`, or `retriever index '
         'SOURCE`, then `retriever query "..."`.',

@@ -1,1 +1,1 @@
-"""One file a command."""
+"""The commands, one per file; a group is a folder."""

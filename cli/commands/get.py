@@ -7,7 +7,7 @@ import re
 
 import click
 
-from cli.commands.refresh import in_option, opened_index
+from cli.index_access import in_option, opened_index
 from cli.options import Command, Location, index_option, json_option, option
 from retriever.terminal import without_controls
 

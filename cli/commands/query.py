@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from click.core import ParameterSource
 
-from cli.commands.refresh import in_option, opened_index
+from cli.index_access import in_option, opened_index
 from cli.options import (
     OWN,
     PATIENCE,
@@ -274,7 +274,7 @@ def query_command(
         if asked.min_probability is not None:
             session.answered([])
         if asked.refresh and not sources:
-            from cli.commands.refresh import refresh_for_query
+            from cli.index_access import refresh_for_query
 
             refresh_for_query(index, quiet=quiet)
         if queries is not None:
@@ -470,7 +470,7 @@ class _Session:
 
     def prompt(self, *, refreshed: bool) -> None:
         """Ask for queries until end of input; the model stays loaded between them."""
-        from cli.commands.refresh import refresh_for_query
+        from cli.index_access import refresh_for_query
 
         with suppress(ImportError):
             import readline  # noqa: F401  (line editing and history for input())

@@ -1,39 +1,22 @@
-"""`retriever refresh`, and what other commands need to follow the sources of an index."""
+"""`retriever refresh`: read again what has changed in the sources of an index."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
-from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
+from cli.index_access import changes_text, warn_refresh
 from cli.options import (
-    PATIENCE,
     Command,
     Location,
-    complete_path,
     index_option,
     json_option,
     option,
     quiet_option,
 )
-from cli.output.text import counted, say, say_earlier_terms, tell
-
-if TYPE_CHECKING:
-    from retriever.index import Index, RefreshReport
-
-# Bytes of the name of a source in that of its index: both, and what is beside it, fit into 255.
-_LONGEST_NAME = 200
-# Time before an answer for files that an earlier release read.
-_OUTDATED_SECONDS = 10.0
+from cli.output.text import say, say_earlier_terms, tell
 
 
 @click.command("refresh", cls=Command)
@@ -65,154 +48,8 @@ def refresh_command(folder: Location, prune: bool, quiet: bool, as_json: bool) -
         report = index.refresh(prune=prune, progress=progress, stage=stage)
         say_earlier_terms(index, quiet=quiet)
     seconds = round(time.monotonic() - started, 3)
-    _warn(report, quiet=quiet)
+    warn_refresh(report, quiet=quiet)
     if report.files_left_out and not quiet:
         say(left_out_line(report.files_left_out))
-    summary = f"{folder}: {_changes(report)}, {report.unchanged:,} unchanged in {seconds:.1f} s"
+    summary = f"{folder}: {changes_text(report)}, {report.unchanged:,} unchanged in {seconds:.1f} s"
     tell(summary, {**asdict(report), "seconds": seconds}, as_json=as_json, quiet=quiet)
-
-
-def _changes(report: RefreshReport) -> str:
-    return f"{report.added:,} added, {report.changed:,} changed, {report.removed:,} removed"
-
-
-def _warn(report: RefreshReport, *, quiet: bool = False) -> None:
-    """Say what was skipped, what was read in part, and what an earlier release had read."""
-    from cli.output.progress import loss_lines, say_skipped
-
-    say_skipped(report.skipped, report.problems)
-    for line in loss_lines(report.files):
-        say(line)
-    if report.outdated and not quiet:
-        say(f"note: {counted(report.outdated, 'file')} that an earlier release read, read again")
-    if report.postponed:
-        say(
-            f"note: {counted(report.postponed, 'file')} that an earlier release read wait for the "
-            "next query or refresh; until then they are found as it read them"
-        )
-
-
-def refresh_for_query(index: Index, *, quiet: bool = False) -> None:
-    """Refresh an index before it answers, and say what has changed unless `quiet`."""
-    from cli.output.progress import Stages
-    from retriever.files import folder_cache, private_files
-
-    folder = index.store.folder
-    is_in_cache = folder is not None and folder.parent == folder_cache()
-    with private_files() if is_in_cache else nullcontext(), Stages(quiet=quiet) as stage:
-        report = index.refresh(stage=stage, seconds=_OUTDATED_SECONDS)
-    _warn(report, quiet=quiet)
-    if report.is_change and not quiet:
-        say(f"{index.store}: {_changes(report)}")
-
-
-def index_in(sources: Sequence[str], encoder: Mapping[str, Any], *, quiet: bool = False) -> Index:
-    """Return the index of folders and files in the cache, made on first use and refreshed."""
-    from retriever.documents import path_on_disk
-    from retriever.files import folder_cache, make_private, private_files
-
-    if "-" in sources:
-        raise click.UsageError("--in: expected a folder or a file, found standard input")
-    paths = list(dict.fromkeys(map(os.path.abspath, map(path_on_disk, sources))))
-    digest = hashlib.sha256(b"\0".join(map(os.fsencode, sorted(paths)))).hexdigest()[:8]
-    # Its name begins with that of a source, which may be as long as a name can be.
-    name = os.path.basename(min(paths)).encode(errors="replace")[:_LONGEST_NAME]
-    place = folder_cache() / f"{name.decode(errors='ignore')}-{digest}.index"
-    # The sources may be private.
-    make_private(place.parent)
-    if place.exists():
-        make_private(place, whole=True)
-    with private_files():
-        return _index_in_cache(place, paths, ", ".join(sources), encoder, quiet=quiet)
-
-
-def _index_in_cache(
-    place: Path, paths: Sequence[str], names: str, encoder: Mapping[str, Any], *, quiet: bool
-) -> Index:
-    """Make or refresh the index of `paths` in the folder `place`; messages call them `names`."""
-    from cli.output.progress import EncodingProgress, Stages, warn_reader
-    from retriever.documents import CorpusReader
-    from retriever.index import Index
-
-    reader = None
-    if not place.exists():
-        # A source that cannot be read is refused before there is an index of it.
-        for path in paths:
-            CorpusReader([path])
-        reader = CorpusReader(paths, on_error="skip", on_empty="yield")
-    index = Index.create(place, **encoder, lock_timeout=PATIENCE)
-    try:
-        # Without a document, a fault of before is told again.
-        if index.sources and len(index):
-            refresh_for_query(index, quiet=quiet)
-            return index
-        reader = reader or CorpusReader(paths, on_error="skip", on_empty="yield")
-        if not quiet:
-            say(f"{names}: indexing in {place}")
-        with EncodingProgress(reader, quiet=quiet) as progress, Stages(quiet=quiet) as stage:
-            report = index.add(reader, progress=progress, stage=stage, remember=True)
-        warn_reader(reader, quiet=quiet)
-        if not quiet:
-            say(f"{names}: {counted(report.added, 'document')} indexed")
-    except BaseException:
-        index.close()
-        raise
-    return index
-
-
-def follow(index: Index, stop: Event) -> None:
-    """Refresh an index whenever a source changes, until `stop` is set, and say what happens."""
-    from retriever.errors import RetrieverError
-    from retriever.index import watched
-
-    try:
-        for found in watched(index, stop):
-            if isinstance(found, RetrieverError):
-                say(f"warning: {found}")
-                continue
-            _warn(found)
-            if found.is_change:
-                say(f"{index.store}: {_changes(found)}")
-    except RetrieverError as error:
-        # A service closes its indexes when it ends.
-        if not stop.is_set():
-            say(f"warning: {index.store}: no longer watched: {error}")
-
-
-in_option = option(
-    "--in",
-    "sources",
-    multiple=True,
-    metavar="SOURCE",
-    shell_complete=complete_path,
-    help="Search this folder or file; repeatable. Its index is in the cache (`retriever cache`), "
-    "made on first use and refreshed before each answer.",
-    section="Index",
-)
-
-
-def opened_index(
-    folder: Location,
-    sources: Sequence[str],
-    encoder: Mapping[str, Any] | None = None,
-    *,
-    lock_timeout: float = 0.0,
-    quiet: bool = False,
-) -> Index:
-    """Open the index of `--in`, if sources are given, else that of `--index`."""
-    from retriever.index import Index
-
-    source_of_folder = click.get_current_context().get_parameter_source("folder")
-    if not sources:
-        return Index.open(folder, **(encoder or {}), lock_timeout=lock_timeout)
-    if source_of_folder is ParameterSource.COMMANDLINE:
-        raise click.UsageError("give either --in or --index")
-    return index_in(sources, encoder or {}, quiet=quiet)
-
-
-watch_option = option(
-    "--watch",
-    is_flag=True,
-    help="Go on refreshing: follow the sources of the index until Ctrl-C.",
-    section="Index",
-)

@@ -1,34 +1,31 @@
-"""`retriever serve` and `retriever mcp`: indexes over HTTP, and as tools of agents."""
+"""`retriever serve`: serve indexes over HTTP, with a search page."""
 
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cli.commands.refresh import follow, watch_option
+from cli.index_access import follow, watch_option
 from cli.options import (
     Command,
-    Decorator,
     EncoderOptions,
     Settings,
-    complete_path,
     config_option,
     configured_search,
     encoder_options,
-    option,
     query_map_option,
     synonyms_option,
 )
 from cli.output.text import say
+from cli.service_options import host_option, indexes_argument, open_indexes, token_option, url_host
 from retriever.settings import setting
 
 if TYPE_CHECKING:
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from retriever.index import Index
 
 _MEBIBYTE = 2**20
 
@@ -94,74 +90,11 @@ class ServiceOptions:
     )
 
 
-def _host_option(effect: str) -> Decorator:
-    return option(
-        "--host",
-        default="127.0.0.1",
-        metavar="ADDRESS",
-        help=f"Address to {effect} on; one that other machines can reach needs --token.",
-        section="Service",
-    )
-
-
-_token_option = option(
-    "--token",
-    default="",
-    metavar="SECRET",
-    envvar="RETRIEVER_TOKEN",
-    show_envvar=True,
-    help="Ask every client for this bearer token. Other users of this machine can see it on the "
-    "command line, but not in the environment variable.",
-    section="Service",
-)
-_indexes_argument = click.argument(
-    "indexes", nargs=-1, metavar="[[NAME=]INDEX]...", shell_complete=complete_path
-)
-
-
-def _opened(
-    stack: ExitStack,
-    indexes: tuple[str, ...],
-    query_map: Path | None,
-    synonyms: Path | None,
-    encoder: EncoderOptions,
-    **keywords: Any,
-) -> dict[str, Index]:
-    """The indexes that a command names, by name, open until the stack ends.
-
-    Without any, the one that $RETRIEVER_INDEX names.
-    """
-    from retriever import Index, load_query_map, load_synonyms, open_store
-
-    groups = None if synonyms is None else load_synonyms(synonyms)
-
-    opened: dict[str, Index] = {}
-    for one in indexes or (os.environ.get("RETRIEVER_INDEX", ".retriever"),):
-        name, equals, rest = one.partition("=")
-        if not equals or "://" in name or Path(one).exists():
-            name = ""
-            rest = one
-        store = open_store(rest)
-        name = name or store.name
-        if name in opened:
-            raise click.UsageError(f"two indexes are called {name!r}: give one as NAME=INDEX")
-        opened[name] = stack.enter_context(Index.open(store, **encoder.keywords(), **keywords))
-        if query_map is not None:
-            opened[name].query_map = load_query_map(query_map)
-        opened[name].synonyms = groups
-    return opened
-
-
-def _bracketed(host: str) -> str:
-    """An address as URLs have it."""
-    return f"[{host}]" if ":" in host else host
-
-
 @click.command("serve", cls=Command)
-@_indexes_argument
+@indexes_argument
 @config_option
-@_host_option("listen")
-@_token_option
+@host_option("listen")
+@token_option
 @watch_option
 @Settings(
     "asked",
@@ -231,7 +164,7 @@ def serve_command(
     if asked.rerank is not None:
         reranker = load_reranker(asked.rerank, device=encoder.device, download=encoder.download)
     with ExitStack() as stack:
-        opened = _opened(stack, indexes, query_map, synonyms, encoder, lock_timeout=5.0)
+        opened = open_indexes(stack, indexes, query_map, synonyms, encoder, lock_timeout=5.0)
         app = create_app(opened, settings, reranker=reranker)
         listening = stack.enter_context(bound_socket(host, asked.port))
         if watch:
@@ -250,7 +183,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     # A filter's are part of the answer, and a cut query or passage is no news to the server's log.
     warnings.filterwarnings("ignore", message="(filter|facets): no document|.*were cut$")
     host, port = listening.getsockname()[:2]
-    say(f"search page at http://{_bracketed(host)}:{port}/; Ctrl-C ends", err=False)
+    say(f"search page at http://{url_host(host)}:{port}/; Ctrl-C ends", err=False)
     # uvicorn raises the signal again when it has drained: ending so is no failure.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
@@ -260,50 +193,3 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     # The thread of the connections has its turn soon, whatever the others compute in Python.
     sys.setswitchinterval(5e-4)
     server_of(app).run(sockets=[listening])
-
-
-@click.command("mcp", cls=Command)
-@_indexes_argument
-@option(
-    "--http",
-    "port",
-    type=click.IntRange(1, 65535),
-    metavar="PORT",
-    help="Serve over HTTP at /mcp on this port instead of standard input and output.",
-    section="Service",
-)
-@_host_option("serve")
-@_token_option
-@query_map_option
-@synonyms_option
-@encoder_options("each index's own", "dtype", own="each index's own")
-def mcp_command(
-    indexes: tuple[str, ...],
-    port: int | None,
-    host: str,
-    token: str,
-    query_map: Path | None,
-    synonyms: Path | None,
-    encoder: EncoderOptions,
-) -> None:
-    """Serve indexes to agents over the Model Context Protocol.
-
-    The tools `search`, `get` and `status` read the indexes and change nothing. Each index has the
-    name of its folder, without .index, unless another NAME is given. Without INDEX, serves the
-    index that RETRIEVER_INDEX names, else .retriever. Ends with the client's input, or with Ctrl-C.
-    """
-    from importlib.metadata import version
-
-    from retriever.errors import require_extra
-
-    require_extra("mcp", "retriever mcp", "mcp")
-    from retriever.mcp import make_server, serve_http, serve_stdio
-
-    with ExitStack() as stack:
-        opened = _opened(stack, indexes, query_map, synonyms, encoder)
-        server = make_server(opened, version("layer-retriever"))
-        if port is None:
-            serve_stdio(server)
-        else:
-            url = f"http://{_bracketed(host)}:{port}/mcp"
-            serve_http(server, host, port, token or None, lambda: say(f"{url} (Ctrl-C ends)"))

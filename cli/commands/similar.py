@@ -8,7 +8,7 @@ import shutil
 import click
 
 from cli.commands.query import WIDEST, RankingOptions, is_styled
-from cli.commands.refresh import in_option, opened_index
+from cli.index_access import in_option, opened_index
 from cli.options import (
     Command,
     Location,

@@ -14,7 +14,7 @@ import click
 from retriever.terminal import on_one_line, table
 
 if TYPE_CHECKING:
-    from retriever.index import Index
+    from retriever.index import Index, IndexingReport
 
 
 def say(line: str, *, err: bool = True) -> None:
@@ -97,3 +97,11 @@ def meta_lines(facts: dict[str, Any]) -> list[str]:
         for one in facts["sources"]
     ]
     return table(["source", "dimensions", "weight", "fingerprint"], rows)
+
+
+def merge_note(report: IndexingReport) -> str:
+    """What a summary says of the merge at the end; empty if there was none."""
+    if not report.merged_segments:
+        return ""
+    merged = counted(report.merged_segments, "segment")
+    return f", {report.merge_seconds:.1f} s of it to merge {merged}"

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.shell_completion import BashComplete
 
-from cli.main import cli
+from cli.main import COMMANDS, cli
 from cli.options import (
     BUNDLED,
     SECTIONS,
@@ -80,6 +80,33 @@ def shown():
 def test_help_and_completion_import_nothing_heavy(shown):
     _, heavy = shown
     assert heavy == []
+
+
+def test_main_help_imports_no_command():
+    code = (
+        "import contextlib, io, sys\n"
+        "from cli.main import run\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    assert run(['--help']) == 0\n"
+        "assert not [name for name in sys.modules if name.startswith('cli.commands')]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_summary_in_tree_begins_help_of_command():
+    def summaries(tree, path=()):
+        for name, summary in tree.items():
+            if isinstance(summary, str):
+                yield " ".join((*path, name)), summary
+            else:
+                yield from summaries(summary, (*path, name))
+
+    trees = dict(summaries(COMMANDS))
+    assert trees.keys() == LEAVES.keys()
+    assert trees.pop("search") == LEAVES["search"].short_help
+    for name, summary in trees.items():
+        assert " ".join(LEAVES[name].help.split()).startswith(summary), name
+        assert summary.endswith("."), name
 
 
 def entries(page):

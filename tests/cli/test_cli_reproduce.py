@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import COMMANDS, cli
+from cli.main import cli
 from eval import papers
 from eval.papers import Experiment, experiments
 from tests.cli.conftest import refused
@@ -24,13 +23,10 @@ def test_every_command_and_option_exists(one, tmp_path, monkeypatch):
     monkeypatch.setattr("cli.evaluation_options.data_set", lambda path: path)
     folders = []
     for folder, arguments, gathered in one.steps(tmp_path, "m", tmp_path / "out"):
-        tree = COMMANDS
+        command = cli
         rest = list(arguments)
-        while not isinstance(tree, str):
-            name = rest.pop(0)
-            tree = tree[name]
-        module = importlib.import_module(f"cli.commands.{tree}")
-        command = getattr(module, f"{name.replace('-', '_')}_command")
+        while isinstance(command, click.Group):
+            command = command.get_command(click.Context(command), rest.pop(0))
         folder.parent.mkdir(parents=True, exist_ok=True)
         # A command keeps the help option of the first context that it sees.
         root = click.Context(cli, **cli.context_settings)

@@ -17,7 +17,9 @@ from retriever.documents import Analyzer
 USED = """
     Stemmer filelock multiprocessing.synchronize numpy.random pyroaring indexes.filters.facets
     retriever.documents.kinds.mail retriever.documents.reader retriever.index.export
-    cli.commands.index cli.commands.manage cli.commands.moving cli.commands.refresh
+    cli.commands.compact cli.commands.delete cli.commands.export cli.commands.import_
+    cli.commands.index cli.commands.refresh cli.commands.reindex cli.commands.snapshot
+    cli.commands.verify
 """
 for name in USED.split():
     import_module(name)

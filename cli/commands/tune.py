@@ -1,4 +1,4 @@
-"""`retriever tune`, `calibrate` and `eval layers`: what is chosen or learned by judged data."""
+"""`retriever tune`: choose the settings of a pipeline by judged data."""
 
 from __future__ import annotations
 
@@ -7,33 +7,25 @@ from pathlib import Path
 
 import click
 
-from cli.commands.query import RankingOptions
 from cli.evaluation_options import (
-    DataSet,
     data_set,
     qrels_option,
     queries_option,
-    query_texts,
 )
 from cli.options import (
     MINILM,
     Command,
     EncoderOptions,
-    Location,
     Settings,
     complete_path,
     device_option,
     download_option,
-    encoder_options,
-    index_option,
     option,
 )
 from cli.output.progress import Stages
 from cli.output.results import ResultOptions, command_line, result_options
 from cli.output.text import say
 from eval.settings import (
-    CalibrationSettings,
-    LayerSearchSettings,
     QuestionSettings,
     Resampling,
     TuneSettings,
@@ -126,93 +118,3 @@ def _not_of_tune(names: set[str]) -> str | None:
     # No other command writes these.
     is_of_tune = not names.isdisjoint({"tuned.toml", "values.csv"})
     return min(names - set(own.split()), default=None if is_of_tune else min(names))
-
-
-@click.command("calibrate", cls=Command)
-@index_option
-@queries_option("learn from", "made from the documents")
-@qrels_option(required=False)
-@option(
-    "--made",
-    is_flag=True,
-    help="Learn from questions made from the documents, and test on --queries.",
-    section="Input",
-)
-@Settings("ranking", RankingOptions, "mode", leave_out={"k"})
-@Settings("learning", CalibrationSettings, "false_answers", metavars={"false_answers": "SHARE"})
-@result_options("the report")
-def calibrate_command(
-    folder: Location,
-    queries: str | None,
-    qrels: Path | None,
-    made: bool,
-    ranking: RankingOptions,
-    learning: CalibrationSettings,
-    shown: ResultOptions,
-) -> None:
-    """Learn from judged questions how probable it is that a hit of an index is relevant.
-
-    The index keeps what was learned: `retriever query` then says whether there is an answer, and
-    with --min-probability prints no hits where there is none. The order of hits stays. Needs at
-    least 100 questions with a relevant document, and more for few false answers.
-    """
-    from eval import MadeQuestionSettings, calibrate, make_questions, read_qrels
-    from retriever import Index
-
-    if (queries is None) != (qrels is None):
-        raise click.UsageError("give --queries and --qrels together, or neither")
-    texts = None if queries is None else query_texts(queries)
-    with Index.open(folder) as index:
-        with Stages() as progress:
-            asked = MadeQuestionSettings(documents=max(20, len(index)))
-            result = calibrate(
-                index,
-                texts,
-                None if qrels is None else read_qrels(qrels),
-                learning,
-                search=ranking.settings(),
-                made=make_questions(index, asked, progress) if made or texts is None else None,
-                progress=progress,
-                command=command_line(),
-            )
-        index.keep_calibration(result.calibration)
-    shown.show(result)
-
-
-@click.command("layers", cls=Command)
-@click.argument("data", nargs=-1, required=True, metavar="DATA...", type=DataSet())
-@option(
-    "--test",
-    type=DataSet(),
-    metavar="FILE",
-    help="File of scored pairs to test the choice on.",
-    section="Input",
-)
-@Settings("search", LayerSearchSettings, "split test_split objective max_layers protocol")
-@encoder_options(MINILM, "pooling dtype", cache=True)
-@result_options("the report, best sets and figure", plot=True)
-def layers_command(
-    data: tuple[Path, ...],
-    test: Path | None,
-    search: LayerSearchSettings,
-    encoder: EncoderOptions,
-    shown: ResultOptions,
-) -> None:
-    """Average every set of hidden states as in BERT-LC, and report the best.
-
-    DATA is a file of scored pairs (TSV, CSV or JSONL with score, sentence1 and sentence2), or a
-    folder of questions with candidates, in any form that `eval qa` reads; with --protocol paper
-    the folder of a similarity test, of which all splits are merged, or several files of pairs.
-    ::head=yes in --model searches with the model's head after the mean, more slowly.
-    """
-    from eval import search_layers
-
-    if len(data) > 1 and search.protocol == "given":
-        raise click.UsageError(
-            f"expected one file or folder to search on, found {len(data)}; name the file to test "
-            "on with --test, or merge and divide all of them with --protocol paper"
-        )
-    settings = replace(search, encoder=encoder.model, loading=encoder.loading())
-    with Stages() as progress:
-        result = search_layers(data, settings, test=test, progress=progress, command=command_line())
-    shown.show(result)

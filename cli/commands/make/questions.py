@@ -1,8 +1,8 @@
-"""`retriever make`: probing sets, and questions with their answers, from a corpus."""
+"""`retriever make questions`: make a question set from a corpus."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,76 +10,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import Command, Settings, option, output_folder, refuse
-from cli.output.progress import EncodingProgress, Stages, warn_reader
+from cli.options import Command, Settings, option, output_folder
+from cli.output.progress import Stages, warn_reader
 from cli.output.results import ResultOptions, result_options
 from cli.output.text import say
 from cli.source_options import SourceOptions, source_options, sources_argument
 from eval.settings import (
-    PROBING_TASKS,
     QUESTION_KINDS,
     MadeQuestionSettings,
-    ProbingSettings,
 )
 
 if TYPE_CHECKING:
     from retriever.documents import CorpusReader, Document
-
-
-_BLOCK = 1_000
-
-
-@click.command("probing", cls=Command)
-@sources_argument
-@source_options
-@option(
-    "--task",
-    type=click.Choice([*PROBING_TASKS, "all"]),
-    default="all",
-    help="sentlen: length in six bins. wc: which of many words. bshift: whether two words are "
-    "swapped.",
-    section="Output",
-)
-@output_folder("Folder for sentence_length.txt, word_content.txt and bigram_shift.txt.")
-@Settings("asked", ProbingSettings, "words")
-@result_options()
-def probing_command(
-    sources: tuple[str, ...],
-    source: SourceOptions,
-    task: str,
-    output: Path,
-    asked: ProbingSettings,
-    shown: ResultOptions,
-) -> None:
-    """Make probing sets in SentEval's form from the sentences of SOURCE.
-
-    SOURCE is read as `retriever index` reads it; each text of 5 to 28 tokens is a sentence. The
-    sets have 100,000 training sentences and twice 10,000 others, balanced over the labels, as
-    published; a smaller corpus gives fewer, in the same ratio.
-    """
-    from eval import make_probing
-
-    asked = replace(asked, tasks=PROBING_TASKS if task == "all" else (task,))
-    if "wc" not in asked.tasks:
-        refuse("words", f"it belongs to wc, and --task is {task}")
-    if "-" in sources and asked.passes > 1:
-        raise click.UsageError(
-            "wc and bshift read SOURCE twice, and standard input can be read only once; name a "
-            "file, or --task sentlen"
-        )
-    reader = source.reader(sources)
-    result = make_probing(lambda: _texts(reader), output, asked)
-    warn_reader(reader)
-    shown.show(result)
-
-
-def _texts(reader: CorpusReader) -> Iterator[str]:
-    with EncodingProgress(reader) as progress:
-        for number, document in enumerate(reader, 1):
-            yield document.text
-            if number % _BLOCK == 0:
-                progress.window(_BLOCK, 0)
-                progress.encoded(_BLOCK, 0)
 
 
 @click.command("questions", cls=Command)

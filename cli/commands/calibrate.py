@@ -1,0 +1,77 @@
+"""`retriever calibrate`: learn the probability that a hit is relevant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.commands.query import RankingOptions
+from cli.evaluation_options import (
+    qrels_option,
+    queries_option,
+    query_texts,
+)
+from cli.options import (
+    Command,
+    Location,
+    Settings,
+    index_option,
+    option,
+)
+from cli.output.progress import Stages
+from cli.output.results import ResultOptions, command_line, result_options
+from eval.settings import (
+    CalibrationSettings,
+)
+
+
+@click.command("calibrate", cls=Command)
+@index_option
+@queries_option("learn from", "made from the documents")
+@qrels_option(required=False)
+@option(
+    "--made",
+    is_flag=True,
+    help="Learn from questions made from the documents, and test on --queries.",
+    section="Input",
+)
+@Settings("ranking", RankingOptions, "mode", leave_out={"k"})
+@Settings("learning", CalibrationSettings, "false_answers", metavars={"false_answers": "SHARE"})
+@result_options("the report")
+def calibrate_command(
+    folder: Location,
+    queries: str | None,
+    qrels: Path | None,
+    made: bool,
+    ranking: RankingOptions,
+    learning: CalibrationSettings,
+    shown: ResultOptions,
+) -> None:
+    """Learn from judged questions how probable it is that a hit of an index is relevant.
+
+    The index keeps what was learned: `retriever query` then says whether there is an answer, and
+    with --min-probability prints no hits where there is none. The order of hits stays. Needs at
+    least 100 questions with a relevant document, and more for few false answers.
+    """
+    from eval import MadeQuestionSettings, calibrate, make_questions, read_qrels
+    from retriever import Index
+
+    if (queries is None) != (qrels is None):
+        raise click.UsageError("give --queries and --qrels together, or neither")
+    texts = None if queries is None else query_texts(queries)
+    with Index.open(folder) as index:
+        with Stages() as progress:
+            asked = MadeQuestionSettings(documents=max(20, len(index)))
+            result = calibrate(
+                index,
+                texts,
+                None if qrels is None else read_qrels(qrels),
+                learning,
+                search=ranking.settings(),
+                made=make_questions(index, asked, progress) if made or texts is None else None,
+                progress=progress,
+                command=command_line(),
+            )
+        index.keep_calibration(result.calibration)
+    shown.show(result)

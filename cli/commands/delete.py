@@ -1,0 +1,54 @@
+"""`retriever delete`: delete documents of an index."""
+
+from __future__ import annotations
+
+import click
+
+from cli.options import (
+    Command,
+    Location,
+    index_option,
+    json_option,
+    option,
+    pointing,
+    where_option,
+)
+from cli.output.progress import Stages
+from cli.output.text import counted, say, tell
+
+
+@click.command("delete", cls=Command)
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@index_option
+@where_option
+@option(
+    "--erase",
+    is_flag=True,
+    help="Leave no byte of deleted documents in any file of the index, which is rewritten.",
+    section="Index",
+)
+@json_option
+def delete_command(
+    ids: tuple[str, ...], folder: Location, where: str | None, erase: bool, as_json: bool
+) -> None:
+    """Delete documents by id or by filter.
+
+    Deleted documents disappear from all answers at once. If the index does not hold one of the
+    ids, the others are deleted, the id is named on stderr, and the exit code is 2.
+    """
+    from retriever.index import Index
+
+    if bool(ids) == (where is not None):
+        raise click.UsageError("give either ids or --where")
+    with Stages() as stage, Index.open(folder) as index, pointing(where):
+        missing = sorted({id_ for id_ in ids if id_ not in index})
+        if where is None:
+            deleted = index.delete(ids, erase=erase, stage=stage)
+        else:
+            deleted = index.delete_where(where, erase=erase, stage=stage)
+    summary = f"{folder}: {counted(deleted, 'document')} {'erased' if erase else 'deleted'}"
+    tell(summary, {"deleted": deleted, "missing": missing}, as_json=as_json)
+    if missing:
+        names = ", ".join(map(repr, missing[:10])) + (", ..." if len(missing) > 10 else "")
+        say(f"retriever: {folder}: the index holds no document {names}")
+        click.get_current_context().exit(2)

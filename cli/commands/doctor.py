@@ -1,0 +1,133 @@
+"""`retriever doctor`: find what is wrong with an index, and what repairs it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.options import (
+    Command,
+    Location,
+    index_option,
+    json_option,
+)
+from cli.output.index_facts import fact_lines, index_facts, uncounted_text
+from cli.output.text import counted, tell
+
+if TYPE_CHECKING:
+    from retriever import Index
+
+
+@click.command("doctor", cls=Command)
+@index_option
+@json_option
+def doctor_command(folder: Location, as_json: bool) -> None:
+    """Show what an index holds, and what is wrong or missing, with what mends each.
+
+    Does what `info` and `verify` do, loads the encoder, answers a query, compares the remembered
+    sources with the disk, and says whether the encoder knows the language. Changes nothing. The
+    exit code is 0 if all is well, 3 if the index is damaged, and 1 if anything else is found.
+    """
+    from retriever.index import Index
+    from retriever.index.opened import earlier_terms
+
+    with Index.open(folder) as index:
+        mend = "retriever index SOURCE --recreate -i {}"
+        problems = [("damage", problem, mend) for problem in index.verify()]
+        facts = index_facts(index)
+        if not problems:
+            problems += _of_queries(index, facts)
+            if reason := earlier_terms(index.analyzer.settings):
+                # Files that are read afterwards bring what only the new index has.
+                problems.append(("terms", reason, "retriever reindex -i {}"))
+            problems += _of_sources(index)
+            if number := facts["uncounted_passages"]:
+                problems.append(("languages", uncounted_text(number), "retriever compact -i {}"))
+    problems += [
+        ("remains", f"{path}: {what}", "") for path, what in facts.get("remains", {}).items()
+    ]
+    place = shlex.quote(str(folder))
+    findings = [
+        {"kind": kind, "what": what, "mend": mend.replace("{}", place) or None}
+        for kind, what, mend in problems
+    ]
+    lines = [*fact_lines(facts), ""]
+    for finding in findings:
+        lines.append(f"{finding['kind']}: {finding['what']}")
+        lines += [f"  mend it: {finding['mend']}"] if finding["mend"] else []
+    lines += [] if findings else [f"{folder}: sound, and nothing is missing"]
+    tell(lines, {"findings": findings, "info": facts}, as_json=as_json)
+    if findings:
+        damaged = any(kind == "damage" for kind, _, _ in problems)
+        click.get_current_context().exit(3 if damaged else 1)
+
+
+# Its kind, what it is, and the command that mends it, with {} for the index; none where the
+# second says all there is to do.
+_Finding = tuple[str, str, str]
+
+
+def _of_queries(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
+    """What keeps queries from being answered, or from being answered well."""
+    from retriever.encoders import missing_prompts
+    from retriever.encoders.registry import is_url
+    from retriever.errors import MissingExtraError, RetrieverError
+    from retriever.index.fit import MULTILINGUAL, Fit
+
+    spec = index.encoder_spec
+    # Others are not ours to load or to call.
+    if not (spec.is_given or is_url(spec.model)):
+        try:
+            index.search("a query", k=1)
+        except MissingExtraError as error:
+            _, install, package = str(error).partition("pip install ")
+            yield "extra", str(error), install + package
+        except ModuleNotFoundError as error:
+            mend = 'pip install "layer-retriever[torch]"'
+            yield "extra", f"{error.name} is not installed", mend
+        except RetrieverError as error:
+            yield "model", str(error), "retriever reindex -i {} --model MODEL"
+    if (fault := missing_prompts(spec)) is not None:
+        yield "prompts", fault, ""
+    if info["fit"] and (warning := Fit(**info["fit"]).warning):
+        mend = f"retriever reindex -i {{}} --model {MULTILINGUAL} --download"
+        yield "language", warning, mend
+
+
+def _of_sources(index: Index) -> Iterator[_Finding]:
+    """How the sources that the index remembers differ from the disk."""
+    from retriever.errors import DamagedIndexError
+    from retriever.index import SourceMemory
+    from retriever.index.sources import passed_over
+
+    try:
+        if not index.sources:
+            return
+        with SourceMemory(index.store) as memory:
+            changes = [memory.changes(source) for source in memory.sources()]
+    except DamagedIndexError as error:
+        yield "damage", str(error), ""
+        return
+    for one in changes:
+        path = one.source.path
+        if one.missing:
+            what = f"{path} {one.missing}; what the index has of it stays"
+            yield "sources", what, "retriever refresh --prune -i {}"
+        elif len(one.read) > len(one.outdated) or one.gone:
+            number = len(one.read) - len(one.outdated)
+            what = f"{path}: {counted(number, 'file')} new or changed, {len(one.gone)} gone"
+            yield "sources", what, "retriever refresh -i {}"
+        if one.outdated:
+            what = (
+                f"{path}: {counted(len(one.outdated), 'file')} read by an earlier release, which "
+                "may have lost part of the content"
+            )
+            yield "reader", what, "retriever refresh -i {}"
+        for problem in one.unreadable:
+            yield "sources", problem, ""
+        for label, count in passed_over(one.source).items():
+            what = f"{path}: {counted(count, f'{label} file')} cannot be read without more packages"
+            yield "extra", what, 'pip install "layer-retriever[documents]"'

@@ -1,0 +1,185 @@
+"""`retriever encode`: write vectors of documents, or shards of an index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import click
+
+from cli.options import (
+    MINILM,
+    Command,
+    EncoderOptions,
+    Settings,
+    encoder_options,
+    option,
+    quiet_option,
+    refuse,
+)
+from cli.output.progress import (
+    EncodingProgress,
+    ShardsProgress,
+    warn_metadata,
+    warn_reader,
+)
+from cli.output.text import counted, say
+from cli.source_options import (
+    IndexOptions,
+    SourceOptions,
+    index_options,
+    sources_argument,
+    types_option,
+)
+from retriever.settings import setting
+
+_OUTPUT = option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The .npy file to write; the ids go into a .ids.jsonl file of the same name beside it.",
+    section="Output",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeOptions:
+    """What is made, and by how many."""
+
+    output: Path | None = None
+    shards: Path | None = setting(
+        None,
+        "Folder to write shards into, which `retriever import DIR` adds to an index.",
+        section="Output",
+    )
+    shard_size: int | None = setting(
+        None, "Maximum number of documents of a shard.", low=1, shown="10000", section="Output"
+    )
+    as_queries: bool = setting(
+        False,
+        "Encode the texts as queries, with the query prompt instead of the passage prompt.",
+        section="Input",
+    )
+    workers: int | None = setting(
+        None,
+        "Number of processes that make shards, each with an encoder and its share of the cores; "
+        "with --ray, of tasks.",
+        low=1,
+        shown="1; with --ray one for each GPU, or for each node",
+        section="Encoder",
+    )
+    ray: str | None = setting(
+        None, "Make shards on a Ray cluster: auto, local or HOST:PORT.", section="Encoder"
+    )
+
+
+@click.command("encode", cls=Command)
+@sources_argument
+@Settings("source", SourceOptions, options=[types_option])
+@index_options(
+    "on_long",
+    "context language stemming stop_words",
+    {"on_long": "split with --shards, else truncate"},
+)
+@encoder_options(MINILM, "layers pooling dtype", dtype="auto")
+@Settings(
+    "made",
+    EncodeOptions,
+    "shards shard_size as_queries workers ray",
+    options=[_OUTPUT],
+    metavars={"shards": "DIR", "ray": "ADDRESS"},
+)
+@quiet_option
+def encode_command(
+    sources: tuple[str, ...],
+    source: SourceOptions,
+    asked: IndexOptions,
+    encoder: EncoderOptions,
+    made: EncodeOptions,
+    quiet: bool,
+) -> None:
+    """Write the vectors of documents, or shards of an index.
+
+    The NumPy file has one float32 row per document, in input order; a text beyond the window is
+    cut. The ids file has one JSON string per line, in the order of the rows. A title is encoded
+    before its text.
+
+    Shards hold all that an index needs. Several processes or machines can make them. Finished
+    shards are kept: the same command resumes after an interruption, and checks the shards that
+    exist. Settings that you leave out are then those of the folder.
+    """
+    from retriever import encode_shards
+
+    output = made.output
+    shards = made.shards
+    if (output is None) == (shards is None):
+        raise click.UsageError("expected either --output or --shards")
+    reader = source.reader(sources)
+    if output is not None:
+        alone = "shard_size workers ray context language stemming stop_words types"
+        refuse(alone, "it needs --shards")
+        if asked.on_long == "split":
+            raise click.UsageError("--on-long split: a row is a document; use --shards")
+        from retriever.encoders import ModelChoice
+        from retriever.index import check_output, encode_to_file, ids_file_of
+
+        check_output(output, ".npy")
+        loaded = ModelChoice(encoder.model, encoder.device, encoder.download).load()
+        with EncodingProgress(reader, quiet=quiet) as progress:
+            rows, truncated = encode_to_file(
+                reader,
+                loaded,
+                output,
+                on_long=asked.on_long or "truncate",
+                progress=progress,
+                queries=made.as_queries,
+            )
+        warn_reader(reader)
+        if truncated:
+            say(
+                f"warning: {counted(truncated, 'text')} truncated to the encoder's window of "
+                f"{loaded.spec.max_length} word pieces"
+            )
+        if not quiet:
+            say(
+                f"{output}: {counted(rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
+                f"ids in {ids_file_of(output)}",
+                err=False,
+            )
+        return
+    if made.as_queries:
+        raise click.UsageError("--as-queries: shards hold passages; use --output")
+    chosen = encoder.keywords()
+    try:
+        with ShardsProgress(reader, quiet=quiet) as shown:
+            done = encode_shards(
+                reader,
+                cast("Path", shards),
+                **chosen,
+                analyzer=replace(asked, on_long=None, context=None).parts().analyzer,
+                on_long=asked.on_long,
+                context=asked.context,
+                shard_size=made.shard_size,
+                workers=made.workers,
+                ray=made.ray,
+                progress=shown,
+            )
+    except KeyboardInterrupt:
+        say(f"{shards}: finished shards are kept; run the same command again to resume")
+        raise
+    warn_reader(reader)
+    warn_metadata(reader)
+    for line in done.damaged:
+        say(f"warning: {line.partition('; ')[0]}; made again")
+    if done.truncated:
+        say(f"warning: {counted(done.truncated, 'document')} truncated to the encoder's window")
+    if not quiet:
+        say(
+            f"{shards}: {counted(done.shards, 'shard')}, {done.made:,} of them new; "
+            f"{counted(done.documents, 'document')}, {counted(done.passages, 'passage')} of "
+            f"{done.dimensions} dimensions"
+            + (f" ({counted(done.split, 'document')} split)" if done.split else ""),
+            err=False,
+        )

@@ -1,0 +1,64 @@
+"""`retriever eval layers`: choose the hidden states to average."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from cli.evaluation_options import (
+    DataSet,
+)
+from cli.options import (
+    MINILM,
+    Command,
+    EncoderOptions,
+    Settings,
+    encoder_options,
+    option,
+)
+from cli.output.progress import Stages
+from cli.output.results import ResultOptions, command_line, result_options
+from eval.settings import (
+    LayerSearchSettings,
+)
+
+
+@click.command("layers", cls=Command)
+@click.argument("data", nargs=-1, required=True, metavar="DATA...", type=DataSet())
+@option(
+    "--test",
+    type=DataSet(),
+    metavar="FILE",
+    help="File of scored pairs to test the choice on.",
+    section="Input",
+)
+@Settings("search", LayerSearchSettings, "split test_split objective max_layers protocol")
+@encoder_options(MINILM, "pooling dtype", cache=True)
+@result_options("the report, best sets and figure", plot=True)
+def layers_command(
+    data: tuple[Path, ...],
+    test: Path | None,
+    search: LayerSearchSettings,
+    encoder: EncoderOptions,
+    shown: ResultOptions,
+) -> None:
+    """Average every set of hidden states as in BERT-LC, and report the best.
+
+    DATA is a file of scored pairs (TSV, CSV or JSONL with score, sentence1 and sentence2), or a
+    folder of questions with candidates, in any form that `eval qa` reads; with --protocol paper
+    the folder of a similarity test, of which all splits are merged, or several files of pairs.
+    ::head=yes in --model searches with the model's head after the mean, more slowly.
+    """
+    from eval import search_layers
+
+    if len(data) > 1 and search.protocol == "given":
+        raise click.UsageError(
+            f"expected one file or folder to search on, found {len(data)}; name the file to test "
+            "on with --test, or merge and divide all of them with --protocol paper"
+        )
+    settings = replace(search, encoder=encoder.model, loading=encoder.loading())
+    with Stages() as progress:
+        result = search_layers(data, settings, test=test, progress=progress, command=command_line())
+    shown.show(result)

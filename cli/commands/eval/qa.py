@@ -1,0 +1,130 @@
+"""`retriever eval qa`: rank the candidates of questions with several systems."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from cli.evaluation_options import (
+    WITHOUT_POSITIVE,
+    baseline_option,
+    dataset_argument,
+    measure_option,
+    question_options,
+    resampling_options,
+)
+from cli.options import (
+    Command,
+    EncoderOptions,
+    Settings,
+    encoder_options,
+    option,
+    query_map_option,
+    refuse,
+)
+from cli.output.progress import Stages
+from cli.output.results import ResultOptions, command_line, result_options
+from cli.output.text import say
+from eval.settings import QuestionSettings, Resampling
+from retriever.settings import setting
+
+_SYSTEMS = ("bm25", "cosine", "hybrid")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What is ranked, how often it is trained, and what is listed."""
+
+    split: str = setting("test", "Split to rank.", section="Input")
+    cross_seeds: int = setting(
+        1, "Number of times that each cross-encoder is fine-tuned.", low=1, section="Training"
+    )
+    top: int = setting(
+        3,
+        "Number of questions to list per system on which it differs most from the baseline.",
+        low=0,
+        section="Output",
+    )
+    seeds: int = setting(3, "Number of times that each head is trained.", low=1)
+    without_positive: Literal["exclude", "count"] = WITHOUT_POSITIVE
+
+
+@click.command("qa", cls=Command)
+@dataset_argument
+@Settings("run", RunOptions, "split cross_seeds")
+@question_options
+@option(
+    "-s",
+    "--systems",
+    "systems",
+    multiple=True,
+    default=_SYSTEMS,
+    show_default=",".join(_SYSTEMS),
+    metavar="NAME[,NAME...]",
+    help="Systems: bm25, rank-bm25, cosine, hybrid[:WEIGHT|tuned|rrf], concat[:linear|mlp], "
+    "bilinear or uv[:linear|mlp[:random]], cross-encoder[:ensemble][:hybrid]; @ENCODER "
+    "after one that uses an encoder names another; the folder of a saved reranker; a TREC run; "
+    "all; or heads: every head, also from random initial weights. May be repeated.",
+    section="Ranking",
+)
+@query_map_option
+@baseline_option("System", "NAME")
+@measure_option(
+    (),
+    "AP, RR, P@1, P@5, P@10, R@1, R@5, R@10, R@100, nDCG@10; on Quasar-T and SearchQA "
+    "Success@1, Success@5, Success@10, AP, RR, P@1",
+)
+@encoder_options("all-MiniLM-L6-v2, or the model of --index", "layers pooling dtype", cache=True)
+@resampling_options
+@result_options("the report, TREC runs, learning curves and cross-encoders")
+def qa_command(
+    dataset: Path,
+    run: RunOptions,
+    data: QuestionSettings,
+    systems: tuple[str, ...],
+    query_map: Path | None,
+    baseline: str | None,
+    measures: tuple[str, ...],
+    encoder: EncoderOptions,
+    resampling: Resampling,
+    shown: ResultOptions,
+) -> None:
+    """Rank the candidates of each question of DATASET with several systems.
+
+    DATASET is a folder in the project's own form or in that of WikiPassageQA, InsuranceQA,
+    Quasar-T, SearchQA, WikiQA, TrecQA, BEIR, MS MARCO or TREC. Heads and cross-encoders are trained
+    on its training split; epochs and weights are chosen on its dev split. Systems are compared by
+    intervals and paired tests.
+    """
+    from eval import QASettings, rank_systems
+    from eval.qa.systems import INTERACTIONS, parse_systems
+
+    kinds = {one.kind for one in parse_systems(systems)}
+    if not kinds & {*INTERACTIONS}:
+        refuse("seeds", "it is for training a head, and none is trained here")
+    if "cross-encoder" not in kinds:
+        refuse("cross_seeds", "it is for training a cross-encoder, and none is trained here")
+    asked = QASettings(
+        encoder=encoder.model,
+        loading=encoder.loading(),
+        data=data,
+        **asdict(run),
+        measures=measures or None,
+        baseline=baseline,
+        resampling=resampling,
+        query_map=query_map,
+        models=None if shown.report is None else shown.report / "rerankers",
+    )
+    with Stages() as progress:
+        result = rank_systems(
+            dataset,
+            systems,
+            asked,
+            progress=progress,
+            notify=say,
+            command=command_line(),
+        )
+    shown.show(result)

@@ -1,0 +1,106 @@
+"""`retriever gate`: pass or fail a change of the ranking."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.commands.query import RankingOptions
+from cli.evaluation_options import (
+    measure_option,
+    qrels_option,
+    queries_option,
+    query_texts,
+    resampling_options,
+)
+from cli.options import (
+    Command,
+    Decorator,
+    Location,
+    Settings,
+    complete_path,
+    index_location,
+    is_given,
+    option,
+    refuse,
+)
+from cli.output.results import ResultOptions, command_line, result_options
+from eval.settings import GateSettings, Resampling
+
+if TYPE_CHECKING:
+    from eval.metrics.gate import Ranking
+
+
+_SEARCH = "k mode alpha fusion depth"
+
+
+_EXIT = {"pass": 0, "fail": 1, "too few questions": 4}
+
+
+def _side(name: str, what: str) -> Decorator:
+    return option(
+        name,
+        required=True,
+        type=index_location,
+        metavar="RUN|INDEX",
+        shell_complete=complete_path,
+        help=f"{what}: a TREC run, or an index, which is searched for --queries; without -k for as "
+        "many hits as a run on the other side has.",
+        section="Input",
+    )
+
+
+@click.command("gate", cls=Command)
+@_side("--baseline", "Ranking before the change")
+@_side("--candidate", "Ranking after the change")
+@qrels_option(required=True)
+@queries_option("search for and to show")
+@Settings("asked", GateSettings, "margin", options=[measure_option(GateSettings().measures)])
+@Settings("ranking", RankingOptions, "k mode", defaults={"k": 100})
+@resampling_options
+@result_options("report.md, gate.md for a pull request, junit.xml and report.json")
+def gate_command(
+    baseline: Location,
+    candidate: Location,
+    qrels: Path,
+    queries: str | None,
+    asked: GateSettings,
+    ranking: RankingOptions,
+    resampling: Resampling,
+    shown: ResultOptions,
+) -> int:
+    """Pass, fail, or say that there are too few questions to tell.
+
+    A candidate passes if, by each measure, a paired non-inferiority test rules out that it is worse
+    than the baseline by --margin or more. It fails if by some measure it is shown to be worse, and
+    --margin is not ruled out. The exit code is 0 for a pass, 1 for a failure and 4 for too few
+    questions.
+    """
+    from eval import gate
+    from retriever.index import Index
+
+    if all(isinstance(one, Path) and not one.is_dir() for one in (baseline, candidate)):
+        refuse(_SEARCH, "it is for searching an index, and both sides are runs")
+    with ExitStack() as stack:
+
+        def opened(place: Location) -> Ranking:
+            if isinstance(place, Path) and not place.is_dir():
+                return place
+            return stack.enter_context(Index.open(place))
+
+        result = gate(
+            opened(baseline),
+            opened(candidate),
+            qrels,
+            replace(asked, resampling=resampling),
+            queries=query_texts(queries),
+            search=ranking.settings(),
+            match_depth=not is_given("k"),
+            command=command_line(),
+        )
+    shown.show(result)
+    return _EXIT[result.verdict]

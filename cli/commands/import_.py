@@ -1,0 +1,99 @@
+"""`retriever import`: add documents with existing vectors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from cli.options import (
+    Command,
+    EncoderOptions,
+    Location,
+    Settings,
+    complete_path,
+    encoder_options,
+    index_option,
+    json_option,
+    quiet_option,
+)
+from cli.output.text import counted, merge_note, say, tell
+from cli.source_options import (
+    NO_COMPACT,
+    FieldOptions,
+    IndexOptions,
+    field_options,
+    index_options,
+)
+from retriever.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """Where vectors are."""
+
+    vectors: Path | None = setting(
+        None,
+        "NumPy file (.npy) or FAISS index of the vectors, one for each document of SOURCE, in its "
+        "order.",
+        section="Input",
+    )
+    vector_field: str = setting("vector", "Field that holds the vector of the whole document.")
+    no_compact: bool = NO_COMPACT
+
+
+@click.command("import", cls=Command)
+@click.argument("source", shell_complete=complete_path)
+@index_option
+@Settings("given", ImportOptions, "vectors no_compact")
+@field_options
+@encoder_options("the one that an export or a folder of shards names")
+@index_options("language", "index_type stemming stop_words memory")
+@quiet_option
+@json_option
+def import_command(
+    source: str,
+    folder: Location,
+    given: ImportOptions,
+    names: FieldOptions,
+    encoder: EncoderOptions,
+    asked: IndexOptions,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Add documents with existing vectors; nothing is encoded.
+
+    SOURCE is JSONL that `retriever export --vectors` wrote, JSONL with one vector in each record, a
+    folder of `retriever encode --shards`, chroma:DIR or lancedb:DIR (with /NAME of one of several
+    collections or tables), or any corpus together with --vectors. With --model, name the encoder
+    that made the vectors, unless an export or shards name it. The index is created if needed.
+    """
+    from cli.output.progress import Stages
+    from retriever.index import import_documents
+
+    parts = asked.parts()
+    with Stages(quiet=quiet) as stage:
+        report = import_documents(
+            folder,
+            source,
+            **encoder.keywords(),
+            vectors=given.vectors,
+            fields=names.fields(),
+            vector_field=given.vector_field,
+            analyzer=parts.analyzer,
+            structures=parts.structures,
+            progress=stage("documents", None),
+            compact=not given.no_compact,
+        )
+    if report.scaled:
+        scaled = counted(report.scaled, "vector")
+        say(f"note: {scaled} scaled to length 1, as the encoder's own are")
+    summary = (
+        f"{folder}: {report.added:,} added, {report.updated:,} updated, "
+        f"{report.unchanged:,} unchanged"
+        + (f", {report.empty:,} empty" if report.empty else "")
+        + f"; {counted(report.passages, 'vector')} stored"
+        + merge_note(report)
+    )
+    tell(summary, asdict(report), as_json=as_json, quiet=quiet)

@@ -1,0 +1,1 @@
+"""The commands of `retriever inspect`, one per file."""

@@ -1,0 +1,64 @@
+"""`retriever inspect settings`: list settings by their keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import click
+
+from cli.options import (
+    Command,
+    json_option,
+    other_settings,
+)
+from cli.output.text import say
+from retriever.settings import Setting
+
+
+@click.command("settings", cls=Command)
+@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@json_option
+def settings_command(words: tuple[str, ...], as_json: bool) -> None:
+    """List settings by their keys, with values, default, meaning and source.
+
+    Without COMMAND, settings of encoders. They follow the model in --model, as in
+    all-MiniLM-L6-v2::layers=0,6::pooling=cls. With COMMAND, such as `train encoder`, those that the
+    command takes with --set.
+    """
+    from retriever.encoders import encoder_keys
+
+    found = _of_command(words) if words else encoder_keys()
+    if as_json:
+        facts = [
+            {
+                "key": one.key,
+                "values": one.expected,
+                "default": one.shown,
+                "meaning": one.description,
+                "source": one.source,
+            }
+            for one in found
+        ]
+        click.echo(json.dumps(facts, ensure_ascii=False))
+        return
+    for one in found:
+        shown = f"; default: {one.shown}" if one.shown else ""
+        say(f"{one.key}: {one.expected}{shown}", err=False)
+        source = f" ({one.source})" if one.source else ""
+        say(f"    {one.description}{source}", err=False)
+
+
+def _of_command(words: tuple[str, ...]) -> Iterable[Setting]:
+    from cli.main import cli
+
+    command: click.Command | None = cli
+    context = click.Context(cli, info_name="retriever")
+    for word in words:
+        command = command.get_command(context, word) if isinstance(command, click.Group) else None
+    if command is None or isinstance(command, click.Group):
+        raise click.UsageError(f"expected a command, found {' '.join(words)!r}")
+    declared = other_settings(command)
+    if not declared:
+        raise click.UsageError(f"`retriever {' '.join(words)}` takes no --set: see its --help")
+    return declared.values()

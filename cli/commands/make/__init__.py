@@ -1,0 +1,1 @@
+"""The commands of `retriever make`, one per file."""

@@ -1,0 +1,47 @@
+"""`retriever snapshot`: copy an index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.options import (
+    Command,
+    Location,
+    index_option,
+    json_option,
+    quiet_option,
+)
+from cli.output.text import counted, tell
+
+
+@click.command("snapshot", cls=Command)
+@click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
+@index_option
+@quiet_option
+@json_option
+def snapshot_command(target: Path, folder: Location, quiet: bool, as_json: bool) -> None:
+    """Copy an index into the new folder DIR, and verify the copy.
+
+    Other programs can read and write the index meanwhile. On the same disk the two share the files
+    that never change, so that a copy takes little more room than the documents; on another disk
+    all files are copied.
+    """
+    from cli.output.progress import Stages
+    from retriever import snapshot_index
+
+    source = folder if isinstance(folder, Path) else folder.folder
+    if source is None:
+        raise click.UsageError(
+            f"{folder}: expected an index folder, found another store; back it up with its own "
+            "tools, or copy its documents with `retriever export`"
+        )
+    with Stages(quiet=quiet) as stage:
+        made = snapshot_index(source, target, stage)
+    summary = (
+        f"{target}: {counted(made.documents, 'document')} in "
+        f"{counted(made.segments, 'segment')}, generation {made.generation}; "
+        f"{counted(made.linked, 'file')} shared, {made.copied} copied; sound"
+    )
+    tell(summary, {"folder": str(target), **made._asdict()}, as_json=as_json, quiet=quiet)

@@ -1,0 +1,1 @@
+"""The commands of `retriever train`, one per file."""

@@ -1,0 +1,120 @@
+"""`retriever train encoder`: fine-tune an encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from cli.evaluation_options import (
+    DataSet,
+    data_set,
+    training_questions,
+)
+from cli.options import (
+    MINILM,
+    Command,
+    EncoderOptions,
+    Settings,
+    complete_path,
+    encoder_options,
+    option,
+    output_folder,
+)
+from cli.output.progress import Stages, warn_reader
+from cli.output.results import ResultOptions, result_options
+from cli.output.text import say
+from cli.source_options import SourceOptions, source_options
+from cli.training_options import fine_tuning_options, restart_option, sampling_options
+from eval.settings import QuestionSettings
+from retriever.settings import setting
+from retriever.training import (
+    EncoderTrainingSettings,
+    SamplingSettings,
+)
+
+if TYPE_CHECKING:
+    from eval.training.data import EncoderData
+    from retriever.documents import CorpusReader
+
+
+@dataclass(frozen=True, slots=True)
+class PairOptions:
+    """What the data are read as."""
+
+    pairs: Literal["title"] | None = setting(
+        None, "Read DATA as a corpus, and train on titles and texts of documents.", section="Input"
+    )
+    sample: int = setting(
+        10_000, "Maximum number of pairs, drawn at random, of a corpus.", low=2, section="Input"
+    )
+
+
+@click.command("encoder", cls=Command)
+@click.argument("sources", nargs=-1, required=True, metavar="DATA...", shell_complete=complete_path)
+@output_folder("Write the encoder to this folder.")
+@Settings("goal", PairOptions, "pairs")
+@source_options
+@training_questions
+@option(
+    "--dev",
+    type=DataSet(),
+    metavar="PATH",
+    help="File or folder to choose the epoch on.",
+    show_default="the dev split of DATA, else a tenth of it, at most 1,000 pairs",
+    section="Training",
+)
+@encoder_options(MINILM)
+@fine_tuning_options(EncoderTrainingSettings, "objective")
+@sampling_options(EncoderTrainingSettings().sampling)
+@restart_option
+@result_options(plot=True)
+def encoder_command(
+    sources: tuple[str, ...],
+    output: Path,
+    goal: PairOptions,
+    source: SourceOptions,
+    data: QuestionSettings,
+    dev: Path | None,
+    encoder: EncoderOptions,
+    training: EncoderTrainingSettings,
+    sampling: SamplingSettings,
+    restart: bool,
+    shown: ResultOptions,
+) -> None:
+    """Fine-tune an encoder on DATA, and keep the best epoch on dev.
+
+    DATA is a folder of questions with passages, of scored pairs (STS) or of labeled pairs (NLI);
+    files of pairs; or, with --pairs, a corpus as `retriever index` reads it. If no epoch is better
+    on dev than the untrained encoder, that is what is kept. The folder is a model for --model, here
+    and in sentence-transformers. The same command resumes an interrupted run.
+    """
+    from eval import CorpusPairs, EncoderFitSettings, fit_encoder
+
+    reader: CorpusReader | None = None
+    given: EncoderData
+    if goal.pairs is None:
+        given = [data_set(Path(one)) for one in sources]
+    else:
+        reader = source.reader(sources)
+        given = CorpusPairs(reader, goal.pairs, goal.sample, training.seed)
+    with Stages() as progress:
+        result = fit_encoder(
+            given,
+            output,
+            EncoderFitSettings(
+                encoder.model,
+                replace(training, sampling=sampling),
+                encoder.loading(),
+                data,
+                dev,
+            ),
+            restart=restart,
+            progress=progress,
+            notify=say,
+        )
+    if reader is not None:
+        warn_reader(reader)
+    shown.show(result)

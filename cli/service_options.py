@@ -1,0 +1,86 @@
+"""Options that `retriever serve` and `retriever mcp` share."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.options import (
+    Decorator,
+    EncoderOptions,
+    complete_path,
+    option,
+)
+
+if TYPE_CHECKING:
+    from retriever.index import Index
+
+
+def host_option(effect: str) -> Decorator:
+    """Return --host, the address to `effect` on."""
+    return option(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help=f"Address to {effect} on; one that other machines can reach needs --token.",
+        section="Service",
+    )
+
+
+token_option = option(
+    "--token",
+    default="",
+    metavar="SECRET",
+    envvar="RETRIEVER_TOKEN",
+    show_envvar=True,
+    help="Ask every client for this bearer token. Other users of this machine can see it on the "
+    "command line, but not in the environment variable.",
+    section="Service",
+)
+
+
+indexes_argument = click.argument(
+    "indexes", nargs=-1, metavar="[[NAME=]INDEX]...", shell_complete=complete_path
+)
+
+
+def open_indexes(
+    stack: ExitStack,
+    indexes: tuple[str, ...],
+    query_map: Path | None,
+    synonyms: Path | None,
+    encoder: EncoderOptions,
+    **keywords: Any,
+) -> dict[str, Index]:
+    """The indexes that a command names, by name, open until the stack ends.
+
+    Without any, the one that $RETRIEVER_INDEX names.
+    """
+    from retriever import Index, load_query_map, load_synonyms, open_store
+
+    groups = None if synonyms is None else load_synonyms(synonyms)
+
+    opened: dict[str, Index] = {}
+    for one in indexes or (os.environ.get("RETRIEVER_INDEX", ".retriever"),):
+        name, equals, rest = one.partition("=")
+        if not equals or "://" in name or Path(one).exists():
+            name = ""
+            rest = one
+        store = open_store(rest)
+        name = name or store.name
+        if name in opened:
+            raise click.UsageError(f"two indexes are called {name!r}: give one as NAME=INDEX")
+        opened[name] = stack.enter_context(Index.open(store, **encoder.keywords(), **keywords))
+        if query_map is not None:
+            opened[name].query_map = load_query_map(query_map)
+        opened[name].synonyms = groups
+    return opened
+
+
+def url_host(host: str) -> str:
+    """An address as URLs have it."""
+    return f"[{host}]" if ":" in host else host
