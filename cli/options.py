@@ -240,6 +240,7 @@ class Settings:
     the order of the help page, else a key of `--set`; `leave_out` has those that are neither. Any
     other field keeps its default, unless one of `options` has its name. `metavars`, `defaults`
     and `shown_defaults`, what the help says of them, are by field, in place of the derived ones.
+    With `declared`, `kind` is any callable that takes these settings by name.
     """
 
     name: str
@@ -250,10 +251,11 @@ class Settings:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     leave_out: Collection[str] = ()
     shown_defaults: Mapping[str, str] = field(default_factory=dict)
+    declared: Mapping[str, Setting] | None = None
 
     def __call__(self, command: F) -> F:
         """Add the options to a command."""
-        declared = dict(declared_settings(self.kind))
+        declared = dict(self.declared or declared_settings(self.kind))
         for name, value in self.defaults.items():
             declared[name] = replace(declared[name], default=value, words="")
         for name, words in self.shown_defaults.items():
@@ -265,7 +267,7 @@ class Settings:
             derived_option(declared[name], self.metavars.get(name))(command)
         for one in reversed(self.options):
             one(command)
-        own = {one.name for one in fields(self.kind)}
+        own = set(self.declared or (one.name for one in fields(self.kind)))
         taken = {one.name for one in parameters[before:] if one.name} & own
         left = {*shown, *self.leave_out}
         others = {name: one for name, one in declared.items() if name not in left}

@@ -14,12 +14,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from indexes.errors import ConfigError, DamagedIndexError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from indexes.bm25.formulas import BM25Settings
     from indexes.filters.grammar import Where
     from indexes.vectors.choice import Choice

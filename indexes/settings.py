@@ -57,6 +57,8 @@ class Setting:
     def shown(self) -> str:
         """The default, in words."""
         plain = self.default if self.meaning is None else self.meaning
+        if isinstance(plain, float):
+            plain = f"{plain:g}"
         return self.words or ("" if plain is None else format_value(plain))
 
     @property

@@ -63,10 +63,10 @@ from retriever.rerankers.head import QueryMap as QueryMap
 from retriever.rerankers.head import load_query_map as load_query_map
 from retriever.search.engine import Hit as Hit
 from retriever.search.engine import Hits as Hits
-from retriever.search.fusion import FusionSettings as FusionSettings
 from retriever.search.queries import Excerpt as Excerpt
 from retriever.search.queries import QueryVectors as QueryVectors
 from retriever.search.reranking import load_reranker as load_reranker
+from retriever.search.settings import FusionSettings as FusionSettings
 from retriever.search.settings import SearchSettings as SearchSettings
 from retriever.search.synonyms import Synonyms as Synonyms
 from retriever.search.synonyms import load_synonyms as load_synonyms

@@ -1,6 +1,8 @@
 """Settings that are declared once; see `indexes.settings`."""
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from indexes import GREATEST as GREATEST
 from indexes import Checked as Checked
@@ -13,3 +15,14 @@ from indexes import setting as setting
 
 # One that is None by default.
 open_setting = partial(setting, None)
+
+
+def optional_fields(kind: Any) -> dict[str, Setting]:
+    """Return the settings of a dataclass by field, each of which can be left out.
+
+    The default of each is None; `shown` is still the default of the dataclass.
+    """
+    return {
+        name: replace(declared, default=None, words=declared.shown, optional=True)
+        for name, declared in declared_settings(kind).items()
+    }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli.commands.query import RankingOptions
+from cli.commands.query import RankingOptions, ranking_options
 from cli.evaluation_options import (
     qrels_option,
     queries_option,
@@ -36,7 +36,7 @@ from eval.settings import (
     help="Learn from questions made from the documents, and test on --queries.",
     section="Input",
 )
-@Settings("ranking", RankingOptions, "mode", leave_out={"k"})
+@ranking_options("mode", leave_out=("k",))
 @Settings("learning", CalibrationSettings, "false_answers", metavars={"false_answers": "SHARE"})
 @result_options("the report")
 def calibrate_command(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.commands.query import RankingOptions
+from cli.commands.query import RankingOptions, ranking_options
 from cli.evaluation_options import (
     measure_option,
     qrels_option,
@@ -60,7 +60,7 @@ def _side(name: str, what: str) -> Decorator:
 @qrels_option(required=True)
 @queries_option("search for and to show")
 @Settings("asked", GateSettings, "margin", options=[measure_option(GateSettings().measures)])
-@Settings("ranking", RankingOptions, "k mode", defaults={"k": 100})
+@ranking_options("k mode", k=100)
 @resampling_options
 @result_options("report.md, gate.md for a pull request, junit.xml and report.json")
 def gate_command(

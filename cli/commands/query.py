@@ -9,13 +9,13 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -39,6 +39,12 @@ from cli.options import (
     where_option,
 )
 from cli.output.text import counted, say
+from retriever.search.settings import (
+    USED_BY_METHOD,
+    SearchSettings,
+    search_fields,
+    search_settings,
+)
 from retriever.settings import setting
 
 if TYPE_CHECKING:
@@ -52,69 +58,43 @@ WIDEST = 120
 _TEXT = re.compile(r"-(?:[^-A-Za-z]|[^\s=]*\s)")
 # Marks such words of the query until options are read; no argument of a process has it.
 _MARK = "\0"
-_OF_CONVEX = ("alpha", "normalization")
 
 
-@dataclass(frozen=True, slots=True)
 class RankingOptions:
-    """How to rank; None for options that are not given."""
+    """The settings of a search that are given, by the names of `search_fields`."""
 
-    k: int = setting(10, "Number of hits.", low=1, section="Search")
-    mode: Literal["hybrid", "dense", "bm25"] = setting(
-        "hybrid", "Rank by embeddings (dense), by words (bm25) or by both.", section="Search"
-    )
-    alpha: float | None = setting(
-        None,
-        "Weight of the embeddings in convex fusion, 0 to 1; BM25 has the rest.",
-        shown="0.6, or less by the encoder's fit",
-        section="Ranking",
-    )
-    fusion: Literal["convex", "rrf"] | None = setting(
-        None,
-        "How hybrid combines the two: weighted scores, or reciprocal ranks.",
-        shown="convex",
-        section="Ranking",
-    )
-    depth: int | None = setting(
-        None,
-        "Number of candidate passages that hybrid takes from each component, and of hits that "
-        "--rerank ranks.",
-        low=1,
-        shown="100",
-        section="Ranking",
-    )
-    normalization: Literal["min-max", "z-score"] | None = setting(
-        None, "How convex fusion scales scores before it weights them.", shown="min-max"
-    )
-    rrf_k: float | None = setting(None, "Constant of rrf, above 0.", shown="60")
-    recall: float | None = setting(
-        None,
-        "Minimum recall@10 of approximate search, as measured when the search structure was built.",
-        low=0,
-        high=1,
-        low_open=True,
-        shown="0.95",
-    )
-    variant: Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"] | None = setting(
-        None, "BM25: formula.", shown="lucene"
-    )
-    k1: float | None = setting(None, "BM25: saturation of term frequency, 0 or more.", shown="1.2")
-    b: float | None = setting(None, "BM25: normalization by passage length, 0 to 1.", shown="0.75")
+    def __init__(self, **values: Any) -> None:
+        self.given = {name: value for name, value in values.items() if value is not None}
 
     def settings(self) -> SearchSettings:
-        """The given settings, with the defaults of the library for the rest."""
-        from retriever.search import search_settings
-
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        # What a file of settings says of another fusion than the command line.
+        """Return the given settings, with the defaults of the library for the others."""
+        given = dict(self.given)
+        # The command line wins over a file of settings that names another method of fusion.
         source = click.get_current_context().get_parameter_source
         alpha = source("alpha")
         fusion = source("fusion")
-        if alpha is ParameterSource.DEFAULT_MAP and self.fusion == "rrf":
-            given = {name: one for name, one in given.items() if name not in _OF_CONVEX}
+        names: tuple[str, ...] = ()
+        if alpha is ParameterSource.DEFAULT_MAP and given.get("fusion") == "rrf":
+            names = USED_BY_METHOD["convex"]
         if fusion is ParameterSource.DEFAULT_MAP and alpha is ParameterSource.COMMANDLINE:
-            given = {name: one for name, one in given.items() if name not in ("fusion", "rrf_k")}
+            names = ("fusion", *USED_BY_METHOD["rrf"])
+        for name in names:
+            given.pop(name, None)
         return search_settings(None, given)
+
+
+def ranking_options(shown: str, *, leave_out: Collection[str] = (), **defaults: Any) -> Settings:
+    """Return the options of a search; the command takes `ranking: RankingOptions`."""
+    usual = SearchSettings()
+    return Settings(
+        "ranking",
+        RankingOptions,
+        shown,
+        declared=search_fields(),
+        metavars={"alpha": "WEIGHT"},
+        defaults={"k": usual.k, "mode": usual.mode, **defaults},
+        leave_out=leave_out,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +183,7 @@ class QueryCommand(Command):
 @config_option
 @index_option
 @in_option
-@Settings("ranking", RankingOptions, "k mode alpha fusion depth", metavars={"alpha": "WEIGHT"})
+@ranking_options("k mode alpha fusion depth")
 @where_option
 @Settings(
     "asked",

@@ -7,12 +7,11 @@ import shutil
 
 import click
 
-from cli.commands.query import WIDEST, RankingOptions, is_styled
+from cli.commands.query import WIDEST, RankingOptions, is_styled, ranking_options
 from cli.index_access import in_option, opened_index
 from cli.options import (
     Command,
     Location,
-    Settings,
     index_option,
     json_option,
     option,
@@ -26,7 +25,7 @@ from cli.output.text import say
 @click.argument("place", metavar="ID")
 @in_option
 @index_option
-@Settings("ranking", RankingOptions, "k mode", leave_out=("recall",))
+@ranking_options("k mode", leave_out=("recall",))
 @where_option
 @option("--full", is_flag=True, help="Print whole passages.", section="Output")
 @json_option

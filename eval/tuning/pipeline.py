@@ -20,6 +20,8 @@ from retriever.documents import AnalyzerSettings, PassageSettings
 from retriever.encoders import DEFAULT_MODEL, EncoderSettings, parse_encoder
 from retriever.errors import ConfigError, SourceError
 from retriever.search import FusionSettings, SearchSettings, search_settings
+from retriever.search.settings import USED_BY_METHOD, search_fields
+from retriever.settings import declared_settings
 
 Cost = Literal["candidates", "map", "vectors", "reranker"]
 """What a new value of a knob computes again at most: the candidates of each question, a map that is
@@ -66,8 +68,7 @@ class Pipeline:
         ranking: dict[str, Any] = {"mode": search.mode}
         if search.mode == "hybrid":
             ranking |= {"depth": search.depth, "fusion": fusion.method}
-            used = ("rrf_k",) if fusion.method == "rrf" else ("alpha", "normalization")
-            ranking |= {name: getattr(fusion, name) for name in used}
+            ranking |= {name: getattr(fusion, name) for name in USED_BY_METHOD[fusion.method]}
         if search.mode != "dense":
             ranking |= {name: getattr(bm25, name) for name in ("variant", "k1", "b")}
         passages = {name: getattr(self.passages, name) for name in _PASSAGES}
@@ -94,12 +95,12 @@ class Pipeline:
 
 # The folder of a query map, beside the file of settings.
 QUERY_MAP = "query-map"
-_PASSAGES = ("on_long", "overlap", "context")
+_PASSAGES = tuple(declared_settings(PassageSettings))
 _ANALYZER = ("language", "stemming", "stop_words")
 _TABLES: Mapping[str, tuple[str, ...]] = {
     "index": (*_PASSAGES, *_ANALYZER),
     "search": (
-        *("mode", "depth", "fusion", "alpha", "normalization", "rrf_k", "variant", "k1", "b"),
+        *(name for name in search_fields() if name not in ("k", "recall")),
         *("query_map", "rerank", "synonyms"),
     ),
 }
@@ -278,8 +279,9 @@ def described(knob: Knob, pipeline: Pipeline) -> str:
     for path, value in zip(knob.paths, knob.value(pipeline), strict=True):
         if isinstance(value, FusionSettings):
             if pipeline.search.mode == "hybrid":
-                used = ("method", "rrf_k") if value.method == "rrf" else ("alpha", "normalization")
-                found += [f"{_key(name)}={getattr(value, name)}" for name in used]
+                method = ("method",) if value.method == "rrf" else ()
+                names = (*method, *USED_BY_METHOD[value.method])
+                found += [f"{_key(name)}={getattr(value, name)}" for name in names]
         else:
             found.append(f"{_key(path.rpartition('.')[2])}={'default' if value is None else value}")
     return ", ".join(found)

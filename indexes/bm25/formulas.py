@@ -28,12 +28,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from indexes.settings import Checked, setting
+
+if TYPE_CHECKING:
+    # At run time it is imported where it is used, so that help pages load without it.
+    import numpy as np
+    from numpy.typing import NDArray
 
 # A term of a passage that begins so is not of its text but of a label of its document, such as the
 # name of the file. Its idf is that of the more frequent of the two, so that a name that all files
@@ -64,11 +66,13 @@ class BM25Settings(Checked):
         ConfigError: a value is out of range.
     """
 
-    variant: BM25Variant = setting("lucene", "Formula.")
-    k1: float = setting(1.2, "Saturation of term frequencies.", low=0)
-    b: float = setting(0.75, "Length normalization.", low=0, high=1)
-    delta: float | None = setting(None, "Constant in favor of long passages.", low=0)
-    epsilon: float = setting(0.25, "Share of the mean idf in place of a negative one.", low=0)
+    variant: BM25Variant = setting("lucene", "BM25: formula.")
+    k1: float = setting(1.2, "BM25: saturation of term frequency.", low=0)
+    b: float = setting(0.75, "BM25: normalization by passage length.", low=0, high=1)
+    delta: float | None = setting(None, "BM25: constant in favor of long passages.", low=0)
+    epsilon: float = setting(
+        0.25, "BM25: share of the mean idf that replaces a negative idf.", low=0
+    )
 
 
 def idf(variant: BM25Variant, df: int, passages: int) -> float:
@@ -98,6 +102,8 @@ def mean_okapi_idf(frequencies: NDArray[np.int64], passages: int) -> float:
     Terms of one frequency are added as one, the least frequent first: the sum does not depend on
     the order of the terms, and so not on how the index is divided or stored.
     """
+    import numpy as np
+
     df, terms = np.unique(frequencies, return_counts=True)
     values = np.log((passages - df + 0.5) / (df + 0.5))
     return float((terms * values).sum() / len(frequencies))
@@ -135,6 +141,8 @@ def weights(
     formula: Formula, frequencies: NDArray[np.unsignedinteger], lengths: NDArray[np.uint32]
 ) -> NDArray[np.float64]:
     """(m,) float64: the weight of a term in m passages that hold it `frequencies` times."""
+    import numpy as np
+
     is_lifted, slope, constant, k1, scale, delta = formula
     norm = lengths * slope
     norm += constant

@@ -45,7 +45,7 @@ from retriever.encoders.computing import describe_unbounded, find_unbounded
 from retriever.errors import DamagedIndexError, RetrieverError, SourceError
 from retriever.index.fit import Fit, PassageSample, is_due, measured_fit
 from retriever.index.ready import ReadyDocument, require_sound, unit_vectors
-from retriever.search.fusion import DEFAULT_WEIGHT, FIT
+from retriever.search.settings import DEFAULT_WEIGHT, FIT
 
 if TYPE_CHECKING:
     from indexes import StoredDocument, View

@@ -29,7 +29,8 @@ from retriever.documents.analyzer import NO_LANGUAGE
 from retriever.documents.languages import script_of
 from retriever.documents.sentences import SENTENCE_END
 from retriever.errors import SourceError
-from retriever.search.fusion import DEFAULT_WEIGHT, ComponentScores, FusionSettings
+from retriever.search.fusion import ComponentScores
+from retriever.search.settings import DEFAULT_WEIGHT, FusionSettings
 
 if TYPE_CHECKING:
     from retriever.documents.analyzer import Analyzer

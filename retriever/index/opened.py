@@ -22,9 +22,8 @@ from retriever.errors import (
     EncoderMismatchError,
     unexpected_keyword,
 )
-from retriever.search.fusion import FIT
 from retriever.search.queries import unknown_fields
-from retriever.search.settings import CALIBRATION
+from retriever.search.settings import CALIBRATION, FIT
 
 if TYPE_CHECKING:
     from indexes import Store, View, Where

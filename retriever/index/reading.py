@@ -16,7 +16,6 @@ from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
 from retriever.index.opened import OpenedIndex, read_structures, uncounted_passages, verify_index
 from retriever.search.engine import Hits, hit_of, ranked_hits, scored_passages
-from retriever.search.fusion import DEFAULT_WEIGHT, FIT
 from retriever.search.queries import (
     Excerpt,
     check_query,
@@ -28,7 +27,14 @@ from retriever.search.queries import (
     unknown_fields,
     warn_doubtful,
 )
-from retriever.search.settings import CALIBRATION, SearchKeywords, SearchSettings, search_settings
+from retriever.search.settings import (
+    CALIBRATION,
+    DEFAULT_WEIGHT,
+    FIT,
+    SearchKeywords,
+    SearchSettings,
+    search_settings,
+)
 
 if TYPE_CHECKING:
     import numpy as np

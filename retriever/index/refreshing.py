@@ -26,7 +26,7 @@ from retriever.errors import (
 from retriever.index.add import Indexer, IndexingReport, Progress, measure_fit
 from retriever.index.fit import is_due
 from retriever.index.sources import Changes, Source, SourceMemory, memory_path
-from retriever.search.fusion import FIT
+from retriever.search.settings import FIT
 
 if TYPE_CHECKING:
     from indexes import Stage, Store

@@ -28,8 +28,7 @@ from retriever.integrations import (
     whole_documents,
 )
 from retriever.search.engine import Hit
-from retriever.search.fusion import FusionSettings
-from retriever.search.settings import SearchSettings, search_settings
+from retriever.search.settings import FusionSettings, SearchSettings, search_settings
 
 _ALL = "id exists"
 _NONE = "not id exists"

@@ -5,11 +5,11 @@ from indexes import BM25Settings as BM25Settings
 from indexes import Postings as Postings
 from indexes import SearchableSegment as SearchableSegment
 from retriever.search.engine import Hit as Hit
-from retriever.search.fusion import DEFAULT_WEIGHT as DEFAULT_WEIGHT
-from retriever.search.fusion import FusionSettings as FusionSettings
 from retriever.search.fusion import fuse as fuse
 from retriever.search.reranking import Reranker as Reranker
 from retriever.search.reranking import load_reranker as load_reranker
+from retriever.search.settings import DEFAULT_WEIGHT as DEFAULT_WEIGHT
+from retriever.search.settings import FusionSettings as FusionSettings
 from retriever.search.settings import SearchSettings as SearchSettings
 from retriever.search.settings import search_settings as search_settings
 from retriever.search.syntax import ParsedQuery as ParsedQuery

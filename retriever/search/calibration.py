@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import Expansion, Mode, Term, idf, plain_terms, written_value
-from retriever.search.fusion import DEFAULT_WEIGHT, FIT
-from retriever.search.settings import CALIBRATION, SearchSettings
+from retriever.search.settings import CALIBRATION, DEFAULT_WEIGHT, FIT, SearchSettings
 
 if TYPE_CHECKING:
     from indexes import View

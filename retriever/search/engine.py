@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from retriever.documents.outline import Place, place, read_outline
 from retriever.errors import MissingExtraError, RetrieverError, unknown_name
-from retriever.search.fusion import DEFAULT_WEIGHT, FIT, best_passages, ranking_scores, ranks
-from retriever.search.settings import SearchSettings
+from retriever.search.fusion import best_passages, ranking_scores, ranks
+from retriever.search.settings import DEFAULT_WEIGHT, FIT, SearchSettings
 
 if TYPE_CHECKING:
     from indexes import Candidates, Passage, Query, View, Where

@@ -7,80 +7,19 @@ shares no term with the query has BM25 score 0 and no BM25 rank.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
 from operator import neg
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.errors import ConfigError
-from retriever.settings import check_settings, setting
+from retriever.search.settings import FusionSettings
 
 if TYPE_CHECKING:
     from indexes import Mode
 
 Scores = NDArray[np.float64]
-Method = Literal["convex", "rrf"]
-# Default weight of the dense component, for an index without a measured one.
-DEFAULT_WEIGHT = 0.6
-# Name of the stored setting with the measured weight; see `retriever.index.fit`.
-FIT = "fit"
-# The fusion method that uses each setting.
-_USED_BY: dict[str, Method] = {"alpha": "convex", "normalization": "convex", "rrf_k": "rrf"}
 _Document = TypeVar("_Document", bound=Hashable)
-
-
-@dataclass(frozen=True, slots=True)
-class FusionSettings:
-    """How the hybrid mode combines its two components.
-
-    Attributes:
-        method: ``convex`` is alpha * dense + (1 - alpha) * bm25 of normalized scores; ``rrf`` is
-            reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
-        alpha: weight of the dense component in ``convex``, 0 to 1; None for what an index says
-            (`retriever.index.fit`), or 0.6.
-        normalization: ``min-max`` maps the candidates' scores to [0, 1]; ``z-score`` to mean 0
-            and standard deviation 1.
-        rrf_k: the constant of ``rrf``, more than 0.
-
-    Raises:
-        ConfigError: a value that is out of range, or that the method does not use.
-    """
-
-    method: Method = setting("convex", "How hybrid combines its components.")
-    alpha: float | None = setting(None, "Weight of the dense component.", low=0, high=1)
-    normalization: Literal["min-max", "z-score"] = setting("min-max", "How scores are scaled.")
-    rrf_k: float = setting(60.0, "Constant of rrf.", low=0, low_open=True)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-        # A setting that is given its default cannot be told from one that is left out.
-        changed = [
-            field.name for field in fields(self) if getattr(self, field.name) != field.default
-        ]
-        check_used(self.method, changed)
-
-    @property
-    def weight(self) -> float:
-        """The weight of the dense component."""
-        return DEFAULT_WEIGHT if self.alpha is None else self.alpha
-
-    def completed(self, weight: float) -> FusionSettings:
-        """Return the settings with `weight` as `alpha`, unless they have one or need none."""
-        if self.method == "rrf" or self.alpha is not None:
-            return self
-        return replace(self, alpha=weight)
-
-
-def check_used(method: Method, names: Iterable[str]) -> None:
-    """Raise ConfigError if a named setting belongs to another fusion method."""
-    for name in names:
-        user = _USED_BY.get(name, method)
-        if user != method:
-            raise ConfigError(
-                f"{name}: it belongs to {user} fusion, found fusion {method}; leave one of them out"
-            )
 
 
 class ComponentScores(NamedTuple):

@@ -22,8 +22,7 @@ from retriever.errors import (
     string_fault,
 )
 from retriever.search.engine import ranked_hits, ranked_ids
-from retriever.search.fusion import FIT
-from retriever.search.settings import CALIBRATION, SearchSettings
+from retriever.search.settings import CALIBRATION, FIT, SearchSettings
 from retriever.search.syntax import ParsedQuery, holds_flag, parse_query
 
 if TYPE_CHECKING:

@@ -1,21 +1,94 @@
-"""Ranking: how to rank, as one value or as keywords; the engine, fusion and reranking beside it.
-
-`BM25` and what it takes rank texts in memory, without an index, for evaluations.
-"""
+"""How to rank, as one value or as keywords."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Literal, TypedDict
 
-from indexes import BM25Settings, Mode
-from retriever.errors import unexpected_keyword
-from retriever.search.fusion import FusionSettings, Method, check_used
-from retriever.settings import Checked, setting
+from indexes import BM25Settings, BM25Variant, Mode
+from retriever.errors import ConfigError, unexpected_keyword
+from retriever.settings import Checked, Setting, check_settings, optional_fields, setting
+
+FusionMethod = Literal["convex", "rrf"]
+Normalization = Literal["min-max", "z-score"]
 
 # The setting of an index that holds probabilities, by mode; see `retriever.search.calibration`.
 CALIBRATION = "calibration"
+# Name of the stored setting with the measured weight; see `retriever.index.fit`.
+FIT = "fit"
+# Default weight of the dense component, for an index without a measured one.
+DEFAULT_WEIGHT = 0.6
+# The settings that each method of fusion uses.
+USED_BY_METHOD: Mapping[FusionMethod, tuple[str, ...]] = {
+    "convex": ("alpha", "normalization"),
+    "rrf": ("rrf_k",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FusionSettings:
+    """How the hybrid mode combines its two components.
+
+    Attributes:
+        method: ``convex`` is alpha * dense + (1 - alpha) * bm25 of normalized scores; ``rrf`` is
+            reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
+        alpha: weight of the dense component in ``convex``, 0 to 1; None for the weight that the
+            index has measured (`retriever.index.fit`), or else 0.6.
+        normalization: ``min-max`` maps the candidates' scores to [0, 1]; ``z-score`` to mean 0
+            and standard deviation 1.
+        rrf_k: the constant of ``rrf``, more than 0.
+
+    Raises:
+        ConfigError: a value that is out of range, or that the method does not use.
+    """
+
+    method: FusionMethod = setting(
+        "convex",
+        "How hybrid combines the two: weighted scores, or reciprocal ranks.",
+        section="Ranking",
+    )
+    alpha: float | None = setting(
+        None,
+        "Weight of the embeddings in convex fusion; BM25 has the rest.",
+        low=0,
+        high=1,
+        shown=f"{DEFAULT_WEIGHT:g}, or less by the encoder's fit",
+        section="Ranking",
+    )
+    normalization: Normalization = setting(
+        "min-max", "How convex fusion scales scores before it weights them."
+    )
+    rrf_k: float = setting(60.0, "Constant of rrf.", low=0, low_open=True)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        # A setting that is given its default cannot be told from one that is left out.
+        changed = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        check_used(self.method, changed)
+
+    @property
+    def weight(self) -> float:
+        """The weight of the dense component."""
+        return DEFAULT_WEIGHT if self.alpha is None else self.alpha
+
+    def completed(self, weight: float) -> FusionSettings:
+        """Return the settings with `weight` as `alpha`, unless they have one or need none."""
+        if self.method == "rrf" or self.alpha is not None:
+            return self
+        return replace(self, alpha=weight)
+
+
+def check_used(method: FusionMethod, names: Iterable[str]) -> None:
+    """Raise ConfigError if a named setting belongs to another fusion method."""
+    for name in names:
+        for user, used in USED_BY_METHOD.items():
+            if name in used and user != method:
+                raise ConfigError(
+                    f"{name}: it belongs to {user} fusion, found fusion {method}; leave one of "
+                    "them out"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +116,58 @@ class SearchSettings(Checked):
         ConfigError: a value that is out of range.
     """
 
-    mode: Mode = setting("hybrid", "What ranks.")
-    k: int = setting(10, "Maximum number of hits.", low=1)
-    depth: int = setting(100, "Number of candidates from each component.", low=1)
+    mode: Mode = setting(
+        "hybrid", "Rank by embeddings (dense), by words (bm25) or by both.", section="Search"
+    )
+    k: int = setting(10, "Maximum number of hits.", low=1, section="Search")
+    depth: int = setting(
+        100,
+        "Number of candidate passages that hybrid takes from each component, and of hits that a "
+        "reranker ranks.",
+        low=1,
+        section="Ranking",
+    )
     fusion: FusionSettings = field(default_factory=FusionSettings)
     bm25: BM25Settings = field(default_factory=BM25Settings)
     recall: float | None = setting(
-        None, "Recall@10 against an exact search.", low=0, high=1, low_open=True
+        None,
+        "Minimum recall@10 of approximate search, as measured when the search structure was built.",
+        low=0,
+        high=1,
+        low_open=True,
+        shown="0.95",
     )
-    raw: bool = setting(True, "A query is searched for as it is.")
-    collapse: bool = setting(False, "Near-copies are folded.")
+    raw: bool = setting(
+        True,
+        'Search for the query as it is; otherwise `"an exact phrase"` must be in a document, and a '
+        "document with a last `-word` is no hit.",
+    )
+    collapse: bool = setting(False, "Fold hits that nearly repeat a better one into it.")
 
 
 _DEFAULT = SearchSettings()
+# Settings of which a front end has its own default, or that only Python offers.
+_NOT_SHARED = {"raw", "collapse", "delta", "epsilon"}
+
+
+@cache
+def search_fields() -> Mapping[str, Setting]:
+    """Return the settings that commands, requests and files can give, by keyword.
+
+    `search_settings` takes these keywords. Each setting can be left out.
+    """
+    declared = {
+        **optional_fields(SearchSettings),
+        **optional_fields(FusionSettings),
+        **optional_fields(BM25Settings),
+    }
+    # The name of a method is given as `fusion`.
+    names = {name: "fusion" if name == "method" else name for name in declared}
+    return {
+        names[name]: replace(field_, name=names[name], key=names[name].replace("_", "-"))
+        for name, field_ in declared.items()
+        if name not in _NOT_SHARED
+    }
 
 
 class SearchKeywords(TypedDict, total=False):
@@ -67,13 +179,13 @@ class SearchKeywords(TypedDict, total=False):
     recall: float | None
     raw: bool
     collapse: bool
-    fusion: FusionSettings | Method
-    method: Method
+    fusion: FusionSettings | FusionMethod
+    method: FusionMethod
     alpha: float
-    normalization: Literal["min-max", "z-score"]
+    normalization: Normalization
     rrf_k: float
     bm25: BM25Settings
-    variant: Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
+    variant: BM25Variant
     k1: float
     b: float
     delta: float | None

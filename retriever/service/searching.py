@@ -9,36 +9,32 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic_core import to_json
 
-from indexes import BM25Settings, BM25Variant, Mode, compile_where
+from indexes import compile_where
 from retriever.errors import BadInputError, EncoderMismatchError
 from retriever.index.index import Index
 from retriever.search.engine import Hit, check_cancelled
-from retriever.search.fusion import FusionSettings, Method
 from retriever.search.queries import QueryVectors, check_query, highlights
 from retriever.search.reranking import Reranker
-from retriever.search.settings import SearchSettings, search_settings
+from retriever.search.settings import SearchSettings, search_fields, search_settings
 from retriever.search.syntax import ParsedQuery, operators_note, parse_query
 from retriever.service.batching import Batcher, in_groups
 from retriever.service.limits import SEARCH_PATH, Catalog, ServiceError, check_number
-from retriever.settings import declared_settings
+from retriever.settings import Setting, declared_settings
 
 Answer = dict[str, Any]
 Texts = str | Annotated[list[str], Field(fail_fast=True)]
 Filters = Annotated[list[str], Field(max_length=64)]
 # More than any request has.
 _MOST_FIELDS = 100
-_SETTINGS = (
-    *("mode", "k", "depth", "recall", "fusion", "alpha", "normalization", "rrf_k"),
-    *("variant", "k1", "b", "raw", "collapse"),
-)
+_SETTINGS = (*search_fields(), "raw", "collapse")
 
 
 class _Request(BaseModel):
@@ -72,32 +68,30 @@ class _Counting(_Request):
     facet_limit: int = Field(10, ge=1, le=1_000, description="Maximum number of values of a field.")
 
 
-def _declared(settings: type, name: str) -> Any:
-    """A field for a setting of the Python API, which checks the value."""
-    one = declared_settings(settings)[name]
-    default = f"; {one.shown} by default" if one.shown else ""
-    return Field(None, description=f"{one.description} Expected: {one.expected}{default}.")
+def _request_field(setting: Setting) -> tuple[Any, Any]:
+    """Return the type and the field of a setting, which the Python API checks."""
+    # A faulty normalization is refused by the Python API, with status 400.
+    has_choices = setting.choices and setting.name != "normalization"
+    kind: Any = Literal[setting.choices] if has_choices else setting.kind
+    default = f"; {setting.shown} by default" if setting.shown else ""
+    text = f"{setting.description} Expected: {setting.expected}{default}."
+    return kind | None, Field(None, description=text)
 
 
-class Ranking(_Counting):
+if TYPE_CHECKING:
+    _Settings = _Counting
+else:
+    _Settings = create_model(
+        "_Settings",
+        __base__=_Counting,
+        **{name: _request_field(setting) for name, setting in search_fields().items()},
+    )
+
+
+class Ranking(_Settings):
     """How to rank; what is left out has the default of the Python API."""
 
-    mode: Mode | None = _declared(SearchSettings, "mode")
-    k: int | None = _declared(SearchSettings, "k")
-    depth: int | None = _declared(SearchSettings, "depth")
-    recall: float | None = _declared(SearchSettings, "recall")
-    fusion: Method | None = _declared(FusionSettings, "method")
-    alpha: float | None = _declared(FusionSettings, "alpha")
-    normalization: str | None = _declared(FusionSettings, "normalization")
-    rrf_k: float | None = _declared(FusionSettings, "rrf_k")
-    variant: BM25Variant | None = _declared(BM25Settings, "variant")
-    k1: float | None = _declared(BM25Settings, "k1")
-    b: float | None = _declared(BM25Settings, "b")
-    raw: bool = Field(
-        False,
-        description='Search for the query as it is; otherwise `"an exact phrase"` must be in a '
-        "document, and a document with a last `-word` is no hit.",
-    )
+    raw: bool = Field(False, description=declared_settings(SearchSettings)["raw"].description)
     collapse: bool = Field(
         False, description="Fold hits that nearly repeat a better one into it, as its `copies`."
     )
@@ -225,11 +219,12 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
         query = ParsedQuery(text) if request.raw else parse_query(text, index.has_flag)
         check_query(text, number, query)
         queries.append(query)
-    given = tuple((name, one) for name in _SETTINGS if (one := getattr(request, name)) is not None)
+    values = ((name, getattr(request, name)) for name in _SETTINGS)
+    given = tuple((name, value) for name, value in values if value is not None)
     settings = _settings(limits.search, given)
     check_number("k", settings.k, limits.max_k)
-    if request.depth is not None:
-        check_number("depth", request.depth, limits.max_k)
+    if "depth" in dict(given):
+        check_number("depth", settings.depth, limits.max_k)
     if request.rerank and catalog.reranker is None:
         raise ServiceError(400, "rerank: the service has no reranker; start it with --rerank")
     least = request.min_probability

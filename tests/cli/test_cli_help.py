@@ -254,7 +254,7 @@ def test_settings_are_listed_with_their_meaning_and_source(retriever):
     assert "omega: 0 to 1; default: 0.5\n    SBERT-WK: weight of alignment" in shown
     assert "(Wang and Kuo 2020, Eq. 9)" in shown
     of_query = retriever("inspect", "settings", "query").out
-    assert "rrf-k: a number; default: 60\n    Constant of rrf, above 0.\n" in of_query
+    assert "rrf-k: above 0; default: 60\n    Constant of rrf.\n" in of_query
     refused(retriever("inspect", "settings", "info"), "takes no --set")
     for words in ("train", "x", "query x"):
         said = f"expected a command, found '{words}'"
