@@ -1,10 +1,10 @@
-"""What documents are read from, and how an index analyzes and searches them."""
+"""Options of what documents are read from."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -14,7 +14,6 @@ from retriever.settings import setting
 
 if TYPE_CHECKING:
     from retriever.documents import CorpusReader, Fields
-    from retriever.index.opened import IndexSettings
 
 sources_argument = click.argument(
     "sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=complete_path
@@ -135,91 +134,3 @@ def corpus_texts(reader: CorpusReader) -> Iterator[str]:
 
     for document in reader:
         yield passage_text(document, None)
-
-
-@dataclass(frozen=True)
-class IndexOptions:
-    """Settings of an index; None for those that are not given."""
-
-    on_long: Literal["split", "truncate", "error"] | None = setting(
-        None,
-        "A text beyond the encoder's window: split into passages, cut, or refused.",
-        shown="split",
-        section="Index",
-    )
-    context: Literal["title", "headings", "none"] | None = setting(
-        None,
-        "What the encoder and BM25 read before a passage: its title, that and the headings above "
-        "it, or none.",
-        shown="headings",
-        section="Index",
-    )
-    overlap: int | None = setting(
-        None,
-        "Maximum number of word pieces that neighboring passages share.",
-        low=0,
-        shown="48",
-    )
-    language: str | None = setting(
-        None,
-        "Language of the texts, none, or auto for that of each text.",
-        shown="auto",
-        section="BM25",
-    )
-    stemming: bool | None = setting(None, "Reduce words to their stems.", shown="yes")
-    stop_words: bool | None = setting(None, "Drop stop words such as `the` and `of`.", shown="yes")
-    index_type: str | None = setting(
-        None,
-        "Search structure: auto, flat, hnsw, ivf, ivf-sq8, ivf-pq or a FAISS factory string.",
-        shown="auto",
-        section="Index",
-    )
-    memory: str | None = setting(
-        None,
-        "Memory limit for the structure that auto chooses, such as 2GB.",
-        shown="no limit",
-    )
-
-    def keywords(self) -> dict[str, Any]:
-        """The settings that are given, as `Index.create` takes them."""
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        if "memory" in given:
-            given["memory_bytes"] = byte_size(given.pop("memory"))
-        return given
-
-    def parts(self) -> IndexSettings:
-        """The settings that are given, as whole parts."""
-        from retriever.index.opened import IndexSettings
-
-        return IndexSettings.of(self.keywords())
-
-
-def index_options(
-    options: str, others: str, shown_defaults: Mapping[str, str] | None = None
-) -> Settings:
-    """The command takes `asked: IndexOptions`; `others` are keys of --set.
-
-    `shown_defaults` are what the help says, in place of the defaults of a new index.
-    """
-    taken = {*options.split(), *others.split()}
-    left_out = [one.name for one in fields(IndexOptions) if one.name not in taken]
-    return Settings(
-        "asked",
-        IndexOptions,
-        options,
-        metavars={"on_long": "HOW", "index_type": "TYPE"},
-        leave_out=left_out,
-        shown_defaults=shown_defaults or {},
-    )
-
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
-def byte_size(text: str) -> int:
-    """A size such as 500MB or 2.5GB (powers of 1,000), or a number of bytes, at least 1."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?B?)", text.strip().upper())
-    size = int(float(found[1]) * _UNITS[found[2]]) if found and found[2] in _UNITS else 0
-    if size < 1:
-        raise click.UsageError(f"memory: expected a size such as 500MB or 2GB, found {text!r}")
-    return size

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from indexes.errors import ConfigError, DamagedIndexError
+from indexes.settings import setting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -227,7 +228,11 @@ class StructureSettings:
         ConfigError: the memory is below 1 byte.
     """
 
-    index_type: str = "auto"
+    index_type: str = setting(
+        "auto",
+        "Search structure: auto, flat, hnsw, ivf, ivf-sq8, ivf-pq or a FAISS factory string.",
+        section="Index",
+    )
     memory_bytes: int | None = None
 
     def __post_init__(self) -> None:

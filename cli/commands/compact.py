@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cli.index_options import IndexOptions, index_options
 from cli.options import (
     Command,
     Location,
@@ -14,10 +15,6 @@ from cli.options import (
 )
 from cli.output.progress import Stages
 from cli.output.text import counted, human_bytes, tell
-from cli.source_options import (
-    IndexOptions,
-    index_options,
-)
 
 if TYPE_CHECKING:
     from retriever import StructureSettings

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import click
 
+from cli.index_options import IndexOptions, index_options
 from cli.options import (
     MINILM,
     Command,
@@ -25,13 +26,7 @@ from cli.output.progress import (
     warn_reader,
 )
 from cli.output.text import counted, say
-from cli.source_options import (
-    IndexOptions,
-    SourceOptions,
-    index_options,
-    sources_argument,
-    types_option,
-)
+from cli.source_options import SourceOptions, sources_argument, types_option
 from retriever.settings import setting
 
 _OUTPUT = option(
@@ -158,7 +153,7 @@ def encode_command(
                 reader,
                 cast("Path", shards),
                 **chosen,
-                analyzer=replace(asked, on_long=None, context=None).parts().analyzer,
+                analyzer=asked.analyzer(),
                 on_long=asked.on_long,
                 context=asked.context,
                 shard_size=made.shard_size,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from cli.index_options import IndexOptions, index_options
 from cli.options import (
     Command,
     EncoderOptions,
@@ -19,13 +20,7 @@ from cli.options import (
     quiet_option,
 )
 from cli.output.text import counted, merge_note, say, tell
-from cli.source_options import (
-    NO_COMPACT,
-    FieldOptions,
-    IndexOptions,
-    field_options,
-    index_options,
-)
+from cli.source_options import NO_COMPACT, FieldOptions, field_options
 from retriever.settings import setting
 
 

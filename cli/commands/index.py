@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.index_access import follow, watch_option
+from cli.index_options import IndexOptions, index_options
 from cli.options import (
     MINILM,
     Command,
@@ -31,14 +32,7 @@ from cli.output.progress import (
     warn_reader,
 )
 from cli.output.text import counted, human_bytes, merge_note, say, say_earlier_terms, tell
-from cli.source_options import (
-    NO_COMPACT,
-    IndexOptions,
-    SourceOptions,
-    document_options,
-    index_options,
-    sources_argument,
-)
+from cli.source_options import NO_COMPACT, SourceOptions, document_options, sources_argument
 from retriever.settings import setting
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import time
 
 import click
 
+from cli.index_options import INDEX_FIELDS, IndexOptions, index_options
 from cli.options import (
     OWN,
     Command,
@@ -19,10 +20,6 @@ from cli.options import (
 )
 from cli.output.progress import DocumentsRead, EncodingProgress
 from cli.output.text import counted, say, tell
-from cli.source_options import (
-    IndexOptions,
-    index_options,
-)
 
 
 @click.command("reindex", cls=Command)
@@ -31,7 +28,7 @@ from cli.source_options import (
 @index_options(
     "on_long context language",
     "index_type overlap stemming stop_words memory",
-    dict.fromkeys(IndexOptions.__dataclass_fields__, OWN),
+    dict.fromkeys(INDEX_FIELDS, OWN),
 )
 @quiet_option
 @json_option

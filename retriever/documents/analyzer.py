@@ -111,9 +111,11 @@ class AnalyzerSettings:
             setting that needs it is on.
     """
 
-    language: str = setting(AUTO, "Language of the texts.")
-    stemming: bool = setting(True, "Reduce words to stems.")
-    stop_words: bool = setting(True, "Drop stop words.")
+    language: str = setting(
+        AUTO, "Language of the texts, none, or auto for that of each text.", section="BM25"
+    )
+    stemming: bool = setting(True, "Reduce words to their stems.")
+    stop_words: bool = setting(True, "Drop stop words such as `the` and `of`.")
     division: Literal["auto", "icu", "grams", "plain"] = setting("auto", "Division into words.")
     detection: Literal["ngrams", "words"] = setting("ngrams", "How languages are told.")
     terms: Literal["whole", "parts"] = setting("whole", "Whole terms beside their parts.")

@@ -47,9 +47,20 @@ class PassageSettings(Checked):
         ConfigError: a value is out of range.
     """
 
-    on_long: Literal["split", "truncate"] = setting("split", "Treatment of long texts.")
-    overlap: int = setting(48, "Maximum number of word pieces of an overlap.", low=0)
-    context: Literal["title", "headings", "none"] = setting("headings", "What precedes a passage.")
+    on_long: Literal["split", "truncate"] = setting(
+        "split",
+        "A text beyond the encoder's window: split into passages, or cut.",
+        section="Index",
+    )
+    overlap: int = setting(
+        48, "Maximum number of word pieces that neighboring passages share.", low=0
+    )
+    context: Context = setting(
+        "headings",
+        "What the encoder and BM25 read before a passage: its title, that and the headings above "
+        "it, or none.",
+        section="Index",
+    )
     structure: bool = field(default=True, compare=False)
     tables: bool = field(default=True, compare=False)
     labels: bool = field(default=True, compare=False)

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from indexes import LANGUAGES, StructureSettings, type_mismatch
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
-from retriever.documents.passages import EARLIER, PassageSettings
+from retriever.documents.passages import EARLIER, Context, PassageSettings
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec, probe_lists, same_vectors
 from retriever.errors import (
@@ -191,7 +191,7 @@ class IndexKeywords(TypedDict, total=False):
     stop_words: bool
     on_long: Literal["split", "truncate"]
     overlap: int
-    context: Literal["title", "headings", "none"]
+    context: Context
     structure: bool
     tables: bool
     index_type: str

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_type_hints
 
 import pytest
 
 from indexes import writer_lock
-from retriever import Index, PassageSettings
+from retriever import AnalyzerSettings, Index, PassageSettings, StructureSettings
 from retriever.encoders import Encoder
 from retriever.errors import ConfigError, EncoderMismatchError, IndexLockedError
 from retriever.index import import_documents
-from retriever.index.opened import holds_documents
+from retriever.index.opened import IndexKeywords, holds_documents
 from tests.retriever.index.moving_samples import Lengths
 
 STORES = ["folder", "postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]
@@ -85,3 +86,13 @@ def test_import_takes_an_index_without_documents(folder, fake_encoder, tmp_path,
     source = tmp_path / "v.jsonl"
     source.write_text('{"id": "1", "text": "a", "vector": [' + ",".join(["1"] * 16) + "]}\n")
     assert import_documents(folder, source, "fake").added == 1
+
+
+def test_keywords_of_an_index_have_the_types_of_the_dataclasses():
+    keywords = get_type_hints(IndexKeywords)
+    kinds = (AnalyzerSettings, PassageSettings, StructureSettings)
+    fields = {name: hint for kind in kinds for name, hint in get_type_hints(kind).items()}
+    whole = {"analyzer", "passages", "structures"}
+    assert whole < keywords.keys()
+    for name in keywords.keys() - whole:
+        assert keywords[name] == fields[name], name
