@@ -1,4 +1,4 @@
-"""What is evaluated and trained on: data sets, encoders, questions, tests, figures."""
+"""Options of evaluations and trainings: data sets, judgments, measures, questions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def data_set(path: Path) -> Path:
-    """The path of a data set, or the same path below $RETRIEVER_DATA if it is only there."""
-    for one in (path, Path(os.environ.get("RETRIEVER_DATA", ""), path)):
-        if os.path.exists(one):
-            return one
+    """Return the path of a data set, or the same path below $RETRIEVER_DATA if it is only there."""
+    for candidate in (path, Path(os.environ.get("RETRIEVER_DATA", ""), path)):
+        if os.path.exists(candidate):
+            return candidate
     from retriever.errors import SourceError
 
     raise SourceError(
@@ -40,10 +40,10 @@ def data_set(path: Path) -> Path:
 
 
 class DataSet(click.Path):
-    """A parameter that names a data set, see `data_set`."""
+    """A parameter that names a data set; see `data_set`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path of the data set."""
+        """Return the path of the data set."""
         return data_set(Path(value))
 
 
@@ -54,7 +54,7 @@ WITHOUT_POSITIVE: Any = setting(
 
 
 def qrels_option(*, required: bool) -> Callable[[F], F]:
-    """--qrels."""
+    """Return --qrels."""
     return option(
         "--qrels",
         required=required,
@@ -66,7 +66,7 @@ def qrels_option(*, required: bool) -> Callable[[F], F]:
 
 
 def queries_option(use: str, shown_default: str | None = None) -> Callable[[F], F]:
-    """--queries; `use` is what for."""
+    """Return --queries; its help says that it has questions to `use`."""
     return option(
         "--queries",
         metavar="FILE",
@@ -78,7 +78,7 @@ def queries_option(use: str, shown_default: str | None = None) -> Callable[[F], 
 
 
 def query_texts(source: str | None) -> dict[str, str]:
-    """The texts of --queries by id; none without it."""
+    """Return the texts of --queries by id; none without it."""
     if source is None:
         return {}
     from retriever.documents import CorpusReader
@@ -88,7 +88,7 @@ def query_texts(source: str | None) -> dict[str, str]:
 
 
 def measure_option(default: tuple[str, ...], shown_default: str | None = None) -> Callable[[F], F]:
-    """--measure; `default` is what is shown without it, `shown_default` what help says of it."""
+    """Return --measure; `shown_default` replaces `default` in its help."""
     return option(
         "-m",
         "--measure",
@@ -104,7 +104,7 @@ def measure_option(default: tuple[str, ...], shown_default: str | None = None) -
 
 
 def baseline_option(what: str, metavar: str, section: Section = "Ranking") -> Callable[[F], F]:
-    """--baseline; `what` the others are compared with."""
+    """Return --baseline, a `what` with which the others are compared."""
     return option(
         "--baseline",
         metavar=metavar,
@@ -120,7 +120,7 @@ resampling_options = Settings("resampling", Resampling)
 
 @dataclass(frozen=True)
 class LayerOptions:
-    """Whether hidden states are scored, and how their word pieces are pooled."""
+    """The score of each hidden state, and the pooling of its word pieces."""
 
     by_layer: bool = setting(
         False,
@@ -132,11 +132,12 @@ class LayerOptions:
     )
 
     def scored_poolings(self) -> tuple[Pooling, ...]:
-        """Those of --by-layer, not checked; none without it."""
+        """Return the poolings of --by-layer, unchecked; none without it."""
         if not self.by_layer:
             refuse("poolings", "they are those of --by-layer")
             return ()
-        return cast("tuple[Pooling, ...]", tuple(one.strip() for one in self.poolings.split(",")))
+        names = tuple(name.strip() for name in self.poolings.split(","))
+        return cast("tuple[Pooling, ...]", names)
 
 
 _POOLS = option(

@@ -128,13 +128,13 @@ def follow(index: Index, stop: Event) -> None:
     from retriever.index import watched
 
     try:
-        for found in watched(index, stop):
-            if isinstance(found, RetrieverError):
-                say(f"warning: {found}")
+        for report in watched(index, stop):
+            if isinstance(report, RetrieverError):
+                say(f"warning: {report}")
                 continue
-            warn_refresh(found)
-            if found.is_change:
-                say(f"{index.store}: {changes_text(found)}")
+            warn_refresh(report)
+            if report.is_change:
+                say(f"{index.store}: {changes_text(report)}")
     except RetrieverError as error:
         # A service closes its indexes when it ends.
         if not stop.is_set():
@@ -153,7 +153,7 @@ in_option = option(
 )
 
 
-def opened_index(
+def open_index(
     folder: Location,
     sources: Sequence[str],
     encoder: Mapping[str, Any] | None = None,

@@ -87,14 +87,14 @@ class IndexOptions:
 def index_options(
     options: str, others: str, shown_defaults: Mapping[str, str] | None = None
 ) -> Settings:
-    """Return options of an index; the command takes `asked: IndexOptions`.
+    """Return options of an index; the command takes `index_settings: IndexOptions`.
 
     `others` are keys of --set. `shown_defaults` are the defaults that the help shows, in place of
     those of a new index.
     """
     names = {*options.split(), *others.split()}
     return Settings(
-        "asked",
+        "index_settings",
         IndexOptions,
         options,
         declared=INDEX_FIELDS,

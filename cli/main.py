@@ -1,4 +1,4 @@
-"""The `retriever` command: its tree of subcommands, its error messages and its exit codes.
+"""The `retriever` command: its tree of subcommands, error messages and exit codes.
 
 Exit codes: 0 success, 1 failure, 2 usage or bad input, 3 damaged index, 4 too few questions for a
 `gate`, 130 interrupted.
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import click
-from click.utils import make_default_short_help
 
 from cli.output.text import counted, say
 
@@ -104,7 +103,7 @@ _REFUSED = 2
 
 
 class LazyGroup(click.Group):
-    """A group whose subcommands are imported when they are needed.
+    """A group that imports a subcommand when it is needed.
 
     The command `train encoder` is the function `encoder_command` of `cli.commands.train.encoder`.
     """
@@ -138,15 +137,15 @@ class LazyGroup(click.Group):
         rows = []
         for name, summary in self._tree.items():
             text = summary if isinstance(summary, str) else _GROUP_HELP[name]
-            rows.append((name, make_default_short_help(text, width)))
+            rows.append((name, click.Command(name, help=text).get_short_help_str(width)))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
-    def near(self, name: str) -> list[str]:
-        """Return what to type for a command that does not exist, the most likely first.
+    def suggestions(self, name: str) -> list[str]:
+        """Return commands to type in place of one that does not exist, the most likely first.
 
-        That is the command of the same meaning, else those of that name in groups below, else those
-        with a similar name.
+        They are the command of the same meaning, else those of that name in groups below, else
+        those with a similar name.
         """
         from difflib import get_close_matches
 
@@ -154,13 +153,13 @@ class LazyGroup(click.Group):
 
         if self._tree is COMMANDS and name.lower() in COMMAND_GUESSES:
             return [f"retriever {COMMAND_GUESSES[name.lower()]}"]
-        groups = [one for one, below in self._tree.items() if not isinstance(below, str)]
-        below = [f"{group} {name}" for group in groups if name in self._tree[group]]
-        return below or get_close_matches(name, self._tree)
+        groups = [key for key, value in self._tree.items() if not isinstance(value, str)]
+        in_groups = [f"{group} {name}" for group in groups if name in self._tree[group]]
+        return in_groups or get_close_matches(name, self._tree)
 
 
-def _did_you_mean(near: Sequence[str]) -> str:
-    return f"; did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
+def _did_you_mean(names: Sequence[str]) -> str:
+    return f"; did you mean {' or '.join(f'`{name}`' for name in names)}?" if names else ""
 
 
 cli = click.version_option(package_name="layer-retriever", prog_name="retriever")(
@@ -178,14 +177,14 @@ cli = click.version_option(package_name="layer-retriever", prog_name="retriever"
 def main() -> None:
     """Run the command line and exit."""
     warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
-    # OpenBLAS computes with what lies past the end of a short row and drops it; NumPy reports it.
+    # OpenBLAS also computes with memory past a short row, and drops the result; NumPy warns.
     warnings.filterwarnings("ignore", ".* encountered in matmul", RuntimeWarning)
     _reopen_closed_streams()
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command line with `arguments`; returns the exit code."""
+    """Run the command line with `arguments`; return the exit code."""
     try:
         if not arguments and sys.stdin.isatty() and sys.stdout.isatty():
             for line in start_lines():
@@ -193,12 +192,6 @@ def run(arguments: list[str]) -> int:
             return 0
         code = cli.main(arguments, prog_name="retriever", standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return _REFUSED
-    except click.ClickException as error:
-        say(f"retriever: {_usage_message(error)}")
-        return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         say("retriever: interrupted")
         return _INTERRUPTED
@@ -206,32 +199,43 @@ def run(arguments: list[str]) -> int:
         # The reader of the output is gone (`| head`); click raises SystemExit if it notices first.
         _discard_output()
         return 0
-    except OSError as error:
+    except Exception as error:
+        return _report_error(error)
+    return code if isinstance(code, int) else 0
+
+
+def _report_error(error: Exception) -> int:
+    """Print an error that the user can mend, and return the exit code; raise any other error."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return _REFUSED
+    if isinstance(error, click.ClickException):
+        say(f"retriever: {_usage_message(error)}")
+        return error.exit_code
+    if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         say(f"retriever: {where}{error.strerror or error}")
         _discard_output()
         return _REFUSED
-    except Exception as error:
-        # Imported only now, so that `--help` stays fast.
-        from retriever.errors import RetrieverError
+    # Imported only now, so that `--help` stays fast.
+    from retriever.errors import RetrieverError
 
-        if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "transformers"):
-            say(f'retriever: {error.name} is not installed: pip install "layer-retriever[torch]"')
-            return _REFUSED
-        if not isinstance(error, RetrieverError):
-            raise
-        say(f"retriever: {error}")
-        return error.exit_code
-    return code if isinstance(code, int) else 0
+    if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "transformers"):
+        say(f'retriever: {error.name} is not installed: pip install "layer-retriever[torch]"')
+        return _REFUSED
+    if not isinstance(error, RetrieverError):
+        raise error
+    say(f"retriever: {error}")
+    return error.exit_code
 
 
 def start_lines() -> Iterator[str]:
-    """The commands that matter, and the state of the nearest index, here or above."""
+    """Yield the most used commands, and the state of the nearest index, here or above."""
     yield from _START
     named = os.environ.get("RETRIEVER_INDEX")
     here = Path.cwd()
-    above = (one / ".retriever" for one in (here, *here.parents) if (one / ".retriever").is_dir())
-    nearest = named or next(above, None)
+    candidates = (folder / ".retriever" for folder in (here, *here.parents))
+    nearest = named or next((path for path in candidates if path.is_dir()), None)
     if nearest is None:
         yield "No index here or above."
         return
@@ -250,15 +254,15 @@ def start_lines() -> Iterator[str]:
 
 
 def _usage_message(error: click.ClickException) -> str:
-    """An error of click on one line, with a suggestion and where to read on."""
+    """Return an error of click in one line, with a suggestion and the help page to read."""
     message = error.format_message()
     context = error.ctx if isinstance(error, click.UsageError) else None
     if isinstance(error, click.NoSuchOption):
-        message = f"No such option {error.option_name!r}{_in_place_of(error)}"
+        message = f"No such option {error.option_name!r}{_replacement(error)}"
     elif isinstance(error, click.NoSuchCommand) and context is not None:
-        near = cast("LazyGroup", context.command).near(error.command_name)
-        message = f"No such command {error.command_name!r}{_did_you_mean(near)}"
-    # click lists the values that an option can have on lines of their own.
+        names = cast("LazyGroup", context.command).suggestions(error.command_name)
+        message = f"No such command {error.command_name!r}{_did_you_mean(names)}"
+    # click lists the choices of an option on lines of their own.
     message = " ".join(message.split()).removesuffix(".")
     if context is None:
         return message
@@ -268,10 +272,10 @@ def _usage_message(error: click.ClickException) -> str:
     return message
 
 
-def _in_place_of(error: click.NoSuchOption) -> str:
-    """Return what takes the place of an option: a setting of --model, or an option by its meaning.
+def _replacement(error: click.NoSuchOption) -> str:
+    """Return a suggestion for an unknown option, or nothing.
 
-    Where there is neither, it is an option with a similar name.
+    It is an option of the same meaning, else a setting of --model, else a similar name.
     """
     from cli.guesses import OPTION_GUESSES, OPTIONS_OF_OTHER_COMMANDS
     from retriever.encoders import encoder_keys
@@ -294,20 +298,20 @@ def _in_place_of(error: click.NoSuchOption) -> str:
 
 
 def _as_setting(key: str, keys: Collection[str]) -> str:
-    """How an option is given as one of some settings; empty if it is none of them."""
+    """Return the form of an option as a setting with one of `keys`; empty if it is none."""
     if key in keys:
         return f"{key}=VALUE"
-    off = key.removeprefix("no-")
-    return f"{off}=no" if off in keys else ""
+    positive = key.removeprefix("no-")
+    return f"{positive}=no" if positive in keys else ""
 
 
 def _reopen_closed_streams() -> None:
-    """Replace closed standard streams, so that no file that is opened later gets their numbers."""
+    """Open closed standard streams, or the next file that is opened would get their numbers."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
         except OSError:
-            # Takes the lowest free number: this one.
+            # The system gives the lowest free number, which is this one.
             os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 

@@ -1,7 +1,7 @@
-"""Options: in sections of a help page, derived from declared settings, and shared by commands.
+"""Options in sections of a help page, derived from declared settings and shared by commands.
 
 A command of the class `Command` lists its options section by section. A setting that the help page
-leaves out is given by its key, as in `--rrf-k 30` or `--set rrf-k=30`:
+does not list is given by its key, as in `--rrf-k 30` or `--set rrf-k=30`:
 
 >>> @dataclass(frozen=True)
 ... class Ranking:
@@ -49,25 +49,27 @@ Section = Literal[
 ]
 SECTIONS: tuple[Section, ...] = get_args(Section)
 F = TypeVar("F", bound=Callable[..., Any])
-# Where an index is: a folder, or another store.
+# The folder or other store of an index.
 Location = Union[Path, "Store"]
 
 MINILM: Final = "all-MiniLM-L6-v2"
-# As in `retriever.encoders.model_folders`, whose import takes longer than a key press should.
+# As in `retriever.encoders.model_folders`, whose import is too slow for completion at a key press.
 BUNDLED = (MINILM,)
-# Defaults in help pages of commands that have an index; the second for those that can create one.
+# The default that help pages show for settings of an existing index.
 OWN = "the index's own"
 # How long a query that refreshes waits for another process that is writing to the index, in s.
 PATIENCE = 5.0
 _GIVEN = "cli.options.given"
 _CONFIG = "cli.options.config"
-_PARTS = "__parts__"
-# The value of a flag as `--set KEY=VALUE` has it.
+# The parameter of --set.
+_SET = "set_"
+_GROUPS = "__setting_groups__"
+# The value of a flag in `--set KEY=VALUE`.
 _FLAG_WORDS = {True: "yes", False: "no"}
 
 
 def is_given(name: str) -> bool:
-    """Whether the user gave a parameter or setting of the running command."""
+    """Return whether the user gave a parameter or setting of the running command."""
     context = click.get_current_context()
     if name in context.meta.get(_GIVEN, {}):
         return True
@@ -78,23 +80,23 @@ def is_given(name: str) -> bool:
 def refuse(names: str, why: str) -> None:
     """Refuse parameters or settings that have no effect, if the user gave one."""
     context = click.get_current_context()
-    others = other_settings(context.command)
+    unlisted = other_settings(context.command)
     for name in names.split():
         if is_given(name):
             key = name.replace("_", "-")
-            flag = "--set " if key in others else "--" if key[1:] else "-"
+            flag = "--set " if key in unlisted else "--" if key[1:] else "-"
             raise click.UsageError(f"{flag}{key}: {why}; leave it out", context)
 
 
 class Option(click.Option):
-    """An option that belongs to a section of the help page; `show_default` can be in words."""
+    """An option of a section of the help page; `show_default` can be any text."""
 
     def __init__(self, *args: Any, section: Section, **attributes: Any) -> None:
         super().__init__(*args, **{"show_default": True, **attributes})
         self.section = section
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """What stands in brackets after the help text."""
+        """Return the parts of the brackets after the help text."""
         extra = super().get_help_extra(ctx)
         if isinstance(self.show_default, str):
             extra["default"] = self.show_default
@@ -104,30 +106,31 @@ class Option(click.Option):
 option = functools.partial(click.option, cls=Option)
 
 
-class Part(NamedTuple):
-    """A dataclass that a command takes in the parameter `name`."""
+class _SettingGroup(NamedTuple):
+    """Options and settings that a command takes as one value, in the parameter `name`."""
 
     name: str
     kind: Callable[..., Any]
     defaults: Mapping[str, Any]
-    # Its fields that are options, and those that are keys of `--set`.
-    taken: Collection[str]
-    others: Mapping[str, Setting]
+    options: Collection[str]  # the fields that are options
+    unlisted: Mapping[str, Setting]  # the fields that are keys of `--set`
 
 
 class Command(click.Command):
-    """A command of options in sections, in the order of `Section`, and of settings by key."""
+    """A command with options in sections, in the order of `Section`, and with settings by key."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
-        self.parts: list[Part] = getattr(self.callback, _PARTS, [])
-        self.others = {one.key: one for part in self.parts for one in part.others.values()}
-        # Keys of `--set`, by the parameter of the option that is another spelling of it.
-        self.unlisted: dict[str, str] = {}
-        if self.others:
-            keys = ", ".join(self.others)
-            others = Option(
-                ["--set", "others"],
+        self._groups: list[_SettingGroup] = getattr(self.callback, _GROUPS, [])
+        self.unlisted_settings = {
+            setting.key: setting for group in self._groups for setting in group.unlisted.values()
+        }
+        # The key of `--set` for each hidden option `--KEY`, by the parameter of the option.
+        self._hidden_keys: dict[str, str] = {}
+        if self.unlisted_settings:
+            keys = ", ".join(self.unlisted_settings)
+            set_option = Option(
+                ["--set", _SET],
                 multiple=True,
                 metavar="KEY=VALUE",
                 help=f"One of {keys}, which `retriever inspect settings` explains; repeatable. "
@@ -135,54 +138,54 @@ class Command(click.Command):
                 shell_complete=_complete_key,
                 section="Other settings",
             )
-            self.params.append(others)
-            spellings = {spelling for one in self.params for spelling in one.opts}
-            for key, setting in self.others.items():
+            self.params.append(set_option)
+            spellings = {spelling for parameter in self.params for spelling in parameter.opts}
+            for key, setting in self.unlisted_settings.items():
                 if _spelling(key) not in spellings:
-                    unlisted = _unlisted_option(key, setting)
-                    self.params.append(unlisted)
-                    self.unlisted[unlisted.name or ""] = key
+                    hidden_option = _hidden_option(key, setting)
+                    self.params.append(hidden_option)
+                    self._hidden_keys[hidden_option.name or ""] = key
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options, and put together what the command takes as one value."""
+        """Read the options, and make the values that the command takes for groups of them."""
         rest = super().parse_args(ctx, args)
         if ctx.resilient_parsing:
             return rest
         configured = ctx.default_map or {}
-        names = {one.name for one in self.others.values()}
-        given = {name: value for name, value in configured.items() if name in names}
-        typed = [("--set ", text) for text in ctx.params.pop("others", ())]
-        for name, key in self.unlisted.items():
+        names = {setting.name for setting in self.unlisted_settings.values()}
+        settings = {name: value for name, value in configured.items() if name in names}
+        assignments = [("--set ", text) for text in ctx.params.pop(_SET, ())]
+        for name, key in self._hidden_keys.items():
             value = ctx.params.pop(name)
             if value is not None:
-                before = _spelling(key).removesuffix(key)
-                typed.append((before, f"{key}={_FLAG_WORDS.get(value, value)}"))
-        if typed:
-            given |= self._read(typed, ctx)
-        ctx.meta[_GIVEN] = given
-        for part in self.parts:
-            values = {name: ctx.params.pop(name) for name in part.taken}
-            values |= {name: given[name] for name in part.others if name in given}
-            ctx.params[part.name] = part.kind(**{**part.defaults, **values})
+                prefix = _spelling(key).removesuffix(key)
+                assignments.append((prefix, f"{key}={_FLAG_WORDS.get(value, value)}"))
+        if assignments:
+            settings |= self._parse(assignments, ctx)
+        ctx.meta[_GIVEN] = settings
+        for group in self._groups:
+            values = {name: ctx.params.pop(name) for name in group.options}
+            values |= {name: settings[name] for name in group.unlisted if name in settings}
+            ctx.params[group.name] = group.kind(**{**group.defaults, **values})
         return rest
 
-    def _read(self, typed: Sequence[tuple[str, str]], ctx: click.Context) -> dict[str, Any]:
-        """Return values by field, of what stands before each KEY=VALUE (``--set `` or ``--``)."""
+    def _parse(self, assignments: Sequence[tuple[str, str]], ctx: click.Context) -> dict[str, Any]:
+        """Return values by field; each KEY=VALUE comes with its prefix, ``--set `` or ``--``."""
         values: dict[str, Any] = {}
-        for before, text in typed:
+        for prefix, text in assignments:
             key, equals, value = text.partition("=")
-            setting = self.others.get(key)
+            setting = self.unlisted_settings.get(key)
             if not equals or setting is None:
-                keys = ", ".join(self.others)
+                keys = ", ".join(self.unlisted_settings)
                 raise click.UsageError(
                     f"--set {text}: expected KEY=VALUE with one of the keys {keys}", ctx
                 )
             if setting.name in values:
-                raise click.UsageError(f"{before}{key}: given twice", ctx)
+                raise click.UsageError(f"{prefix}{key}: given twice", ctx)
             values[setting.name] = parsed = setting.parse(value)
             if not setting.allows(parsed):
                 raise click.UsageError(
-                    f"{before}{key}: expected {setting.expected}, found {value!r}", ctx
+                    f"{prefix}{key}: expected {setting.expected}, found {value!r}", ctx
                 )
         return values
 
@@ -190,24 +193,24 @@ class Command(click.Command):
         """Write each section with its options, in the order in which they are declared."""
         for section, options in self.sections(ctx).items():
             with formatter.section(section):
-                rows = [one.get_help_record(ctx) or ("", "") for one in options]
+                rows = [option.get_help_record(ctx) or ("", "") for option in options]
                 formatter.write_dl(rows, col_max=22)
 
     def sections(self, ctx: click.Context) -> dict[Section, list[click.Option]]:
-        """The options of each section that has any; `--help` belongs to `Output`."""
-        found: dict[Section, list[click.Option]] = {section: [] for section in SECTIONS}
+        """Return the options of each section that has any; `--help` belongs to `Output`."""
+        by_section: dict[Section, list[click.Option]] = {section: [] for section in SECTIONS}
         for parameter in self.get_params(ctx):
             if isinstance(parameter, click.Option) and not parameter.hidden:
-                found[getattr(parameter, "section", "Output")].append(parameter)
-        return {section: options for section, options in found.items() if options}
+                by_section[getattr(parameter, "section", "Output")].append(parameter)
+        return {section: options for section, options in by_section.items() if options}
 
 
 def _spelling(key: str) -> str:
     return f"--{key}" if key[1:] else f"-{key}"
 
 
-def _unlisted_option(key: str, declared: Setting) -> Option:
-    """Return `--KEY VALUE` as another spelling of `--set KEY=VALUE`; help pages do not list it."""
+def _hidden_option(key: str, declared: Setting) -> Option:
+    """Return `--KEY VALUE`, the other spelling of `--set KEY=VALUE`; help pages do not list it."""
     is_flag = declared.kind is bool
     name = f"set_{key.replace('-', '_')}"
     return Option(
@@ -221,8 +224,8 @@ def _unlisted_option(key: str, declared: Setting) -> Option:
 
 
 def other_settings(command: click.Command) -> Mapping[str, Setting]:
-    """The settings that a command takes with `--set`, by key."""
-    return command.others if isinstance(command, Command) else {}
+    """Return the settings that a command takes with `--set`, by key."""
+    return command.unlisted_settings if isinstance(command, Command) else {}
 
 
 def _complete_key(
@@ -234,18 +237,27 @@ def _complete_key(
 
 @dataclass(frozen=True)
 class Settings:
-    """Options that a command takes as one value, a dataclass `kind`, in the parameter `name`.
+    """Options that a command takes as one value, in a parameter.
 
-    A declared setting (`retriever.settings`) is an option if it is named in `shown`, which is in
-    the order of the help page, else a key of `--set`; `leave_out` has those that are neither. Any
-    other field keeps its default, unless one of `options` has its name. `metavars`, `defaults`
-    and `shown_defaults`, what the help says of them, are by field, in place of the derived ones.
-    With `declared`, `kind` is any callable that takes these settings by name.
+    The settings are the declared fields of a dataclass (`retriever.settings`). Any other field
+    keeps its default, unless an option has its name.
+
+    Attributes:
+        name: the parameter of the command.
+        kind: the dataclass, or with `declared` any callable that takes these settings by name.
+        listed: names of the settings that are options, in the order of the help page. The other
+            settings are keys of `--set`.
+        options: further options, whose parameters are fields of `kind`.
+        metavars: placeholders of values by field, in place of the derived ones.
+        defaults: defaults by field, in place of the declared ones.
+        leave_out: settings that the command does not take.
+        shown_defaults: texts by field that the help shows as defaults.
+        declared: the settings by field, if `kind` is not a dataclass.
     """
 
     name: str
     kind: Any
-    shown: str = ""
+    listed: str = ""
     options: Sequence[Decorator] = ()
     metavars: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -260,61 +272,70 @@ class Settings:
             declared[name] = replace(declared[name], default=value, words="")
         for name, words in self.shown_defaults.items():
             declared[name] = replace(declared[name], words=words)
-        shown = self.shown.split()
+        listed = self.listed.split()
         parameters: list[click.Parameter] = command.__dict__.setdefault("__click_params__", [])
-        before = len(parameters)
-        for name in reversed(shown):
-            derived_option(declared[name], self.metavars.get(name))(command)
-        for one in reversed(self.options):
-            one(command)
-        own = set(self.declared or (one.name for one in fields(self.kind)))
-        taken = {one.name for one in parameters[before:] if one.name} & own
-        left = {*shown, *self.leave_out}
-        others = {name: one for name, one in declared.items() if name not in left}
-        part = Part(self.name, self.kind, self.defaults, taken, others)
-        command.__dict__.setdefault(_PARTS, []).insert(0, part)
+        first = len(parameters)
+        for name in reversed(listed):
+            derive_option(declared[name], self.metavars.get(name))(command)
+        for add_option in reversed(self.options):
+            add_option(command)
+        field_names = set(self.declared or (field_.name for field_ in fields(self.kind)))
+        added = {parameter.name for parameter in parameters[first:] if parameter.name}
+        excluded = {*listed, *self.leave_out}
+        group = _SettingGroup(
+            self.name,
+            self.kind,
+            self.defaults,
+            added & field_names,
+            {name: setting for name, setting in declared.items() if name not in excluded},
+        )
+        command.__dict__.setdefault(_GROUPS, []).insert(0, group)
         return command
 
 
-def derived_option(one: Setting, metavar: str | None = None) -> Decorator:
-    """The option of a declared setting: type, choices, range, default and help.
+def derive_option(setting: Setting, metavar: str | None = None) -> Decorator:
+    """Return the option of a declared setting: type, choices, range, default and help.
 
-    A default of None leaves the setting open; a flag that is not off by default has a negative.
-    With a metavar, choices are part of the help.
+    A default of None leaves the setting open. A flag that is not off by default has a negative.
+    With a metavar, the help text lists the choices.
     """
-    flag = _spelling(one.key)
-    section = cast("Section", one.section or "Training")
-    attributes: dict[str, Any] = {"help": one.description, "default": one.default}
-    if one.default is None and one.words:
-        attributes["show_default"] = one.words
-    if one.kind is bool and one.default is not False:
-        flag = f"{flag}/--no-{one.key}"
-    elif one.kind is bool:
+    flag = _spelling(setting.key)
+    section = cast("Section", setting.section or "Training")
+    attributes: dict[str, Any] = {"help": setting.description, "default": setting.default}
+    if setting.default is None and setting.words:
+        attributes["show_default"] = setting.words
+    if setting.kind is bool and setting.default is not False:
+        flag = f"{flag}/--no-{setting.key}"
+    elif setting.kind is bool:
         attributes["is_flag"] = True
-    elif one.choices:
-        attributes |= {"type": click.Choice(one.choices), "metavar": metavar}
+    elif setting.choices:
+        attributes |= {"type": click.Choice(setting.choices), "metavar": metavar}
         if metavar is not None:
-            attributes["help"] = f"{one.description} One of {one.expected}."
-    elif one.kind in (int, float):
-        limits: Any = (one.low, None if one.high == GREATEST else one.high)
-        if limits != (None, None):
-            ranged: Any = click.IntRange if one.kind is int else click.FloatRange
-            attributes["type"] = ranged(*limits, one.low_open, one.high_open)
-        else:
-            attributes["type"] = one.kind
-        attributes["metavar"] = metavar or ("N" if one.kind is int else "NUMBER")
+            attributes["help"] = f"{setting.description} One of {setting.expected}."
+    elif setting.kind in (int, float):
+        attributes["type"] = _number_type(setting)
+        attributes["metavar"] = metavar or ("N" if setting.kind is int else "NUMBER")
         attributes["callback"] = _require_finite
-    elif one.kind is Path:
+    elif setting.kind is Path:
         attributes |= {"type": click.Path(path_type=Path), "metavar": metavar or "FILE"}
     else:
-        attributes |= {"multiple": one.kind is tuple, "metavar": metavar or "NAME"}
+        attributes |= {"multiple": setting.kind is tuple, "metavar": metavar or "NAME"}
         if metavar == "FILE":
             attributes["shell_complete"] = complete_path
-    return option(flag, one.name, section=section, **attributes)
+    return option(flag, setting.name, section=section, **attributes)
+
+
+def _number_type(setting: Setting) -> Any:
+    """Return the type of a number for click, with its range if it has one."""
+    high = None if setting.high == GREATEST else setting.high
+    if setting.low is None and high is None:
+        return setting.kind
+    range_type: Any = click.IntRange if setting.kind is int else click.FloatRange
+    return range_type(setting.low, high, setting.low_open, setting.high_open)
 
 
 def _require_finite(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Refuse NaN and infinity, which are within every range that click checks, or have none."""
+    """Refuse NaN and infinity, which click lets pass."""
     if isinstance(value, float) and not math.isfinite(value):
         raise click.BadParameter(f"expected a finite number, found {value}.", context, parameter)
     return value
@@ -323,16 +344,16 @@ def _require_finite(context: click.Context, parameter: click.Parameter, value: A
 def complete_path(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """A file or a folder, by the shell's own means."""
+    """Complete the path of a file or folder, by the shell's own means."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def complete_model(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The name of a bundled model, else a path."""
-    found = [CompletionItem(name) for name in BUNDLED if name.startswith(incomplete)]
-    return found or complete_path(context, parameter, incomplete)
+    """Complete the name of a bundled model, else a path."""
+    names = [CompletionItem(name) for name in BUNDLED if name.startswith(incomplete)]
+    return names or complete_path(context, parameter, incomplete)
 
 
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON.", section="Output")
@@ -342,31 +363,31 @@ quiet_option = option(
 
 
 class _Pipeline(click.Path):
-    """A file of settings; some of its tables are the defaults of the command's other options."""
+    """A file of settings, whose tables are defaults of the command's other options."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path of the file, which is read."""
+        """Read the file, and return its path."""
         # Imported only now, so that help pages stay fast.
         from eval import read_pipeline
 
         path = Path(value)
         context = click.get_current_context()
         pipeline = context.meta[_CONFIG] = read_pipeline(path)
-        found: dict[str, Any] = {}
-        for name, one in pipeline.to_json().items():
+        defaults: dict[str, Any] = {}
+        for name, table in pipeline.to_json().items():
             if name in _TABLES.get(context.command.name or "", ()):
-                found |= {name: one} if name == "model" else one
-        if "query-map" in found:
-            found["query-map"] = path.parent / found["query-map"]
-        found.pop("synonyms", None)
+                defaults |= {name: table} if name == "model" else table
+        if "query-map" in defaults:
+            defaults["query-map"] = path.parent / defaults["query-map"]
+        defaults.pop("synonyms", None)
         if pipeline.synonyms is not None:
-            # Of the commands that search, `serve` too, which takes the others from `search`.
-            found["synonyms"] = path.parent / pipeline.synonyms
-        context.default_map = {name.replace("-", "_"): one for name, one in found.items()}
+            # `serve` too takes synonyms by option. It has the other settings from the pipeline.
+            defaults["synonyms"] = path.parent / pipeline.synonyms
+        context.default_map = {key.replace("-", "_"): value for key, value in defaults.items()}
         return path
 
 
-# Of --config, by command.
+# The tables of a file of settings that each command reads.
 _TABLES = {"index": ("model", "index"), "query": ("search",), "search": ("search",)}
 config_option = option(
     "--config",
@@ -380,13 +401,13 @@ config_option = option(
 
 
 def configured_search() -> SearchSettings | None:
-    """How the file of --config ranks; None without one."""
+    """Return the search settings of the file of --config; None without one."""
     pipeline = click.get_current_context().meta.get(_CONFIG)
     return None if pipeline is None else cast("SearchSettings", pipeline.search)
 
 
 def output_folder(content: str) -> Callable[[F], F]:
-    """--output, which the command needs; `content` is what the help says is in the folder."""
+    """Return a required --output; `content` is its help text."""
     return option(
         "-o",
         "--output",
@@ -399,7 +420,7 @@ def output_folder(content: str) -> Callable[[F], F]:
 
 
 def index_location(value: str) -> Location:
-    """A folder, or the URL of another store, which is opened so that no password is printed."""
+    """Return the path of a folder, or open the store of a URL, since a URL may hold a password."""
     if "://" not in value:
         return Path(value)
     # Imported only now, so that help pages stay fast.
@@ -431,7 +452,7 @@ where_option = option(
 
 @contextmanager
 def pointing(where: str | None) -> Iterator[None]:
-    """If the filter `where` does not parse, print it with a caret below the faulty character."""
+    """Print a filter that does not parse, with a caret below the faulty character."""
     try:
         yield
     except Exception as error:
@@ -477,7 +498,7 @@ download_option = option(
 
 @dataclass(frozen=True)
 class EncoderOptions:
-    """An encoder, and where it runs; `model` has the other settings that are given."""
+    """An encoder and its device; `model` includes the other settings that are given."""
 
     model: str = ""
     layers: str | None = None
@@ -498,11 +519,11 @@ class EncoderOptions:
             object.__setattr__(self, "model", str(parse_encoder(self.model, **named)))
 
     def keywords(self) -> dict[str, Any]:
-        """The encoder, and where it runs, as what opens or makes an index takes them."""
+        """Return the keyword arguments of functions that open or create an index."""
         return {"model": self.model, "device": self.device, "download": self.download}
 
     def loading(self) -> Loading:
-        """Where it runs, and where its vectors are kept, as evaluations take them."""
+        """Return the device and the cache of vectors, for evaluations."""
         from eval import Loading
         from retriever.files import default_cache
 
@@ -511,21 +532,28 @@ class EncoderOptions:
 
 def encoder_options(
     model: str,
-    shown: str = "",
+    listed: str = "",
     *,
-    own: str = "",
+    default: str = "",
     dtype: str = "",
     cache: bool = False,
     name: str = "encoder",
     kind: type[EncoderOptions] = EncoderOptions,
-    also: str = "",
-    more: Sequence[Decorator] = (),
+    kind_settings: str = "",
+    kind_options: Sequence[Decorator] = (),
 ) -> Settings:
-    """--model, --device and --download, with `also` and `more` of `kind`, which the command takes.
+    """Return --model, --device, --download and more; the command takes `encoder: EncoderOptions`.
 
-    `model` is what the help says is the model without --model. The settings in `shown`, some of
-    ``layers pooling dtype``, are options too; `own` is what the help says is their default, and
-    `dtype` what it says of that one. With `cache`, vectors are kept.
+    Args:
+        model: default shown for --model.
+        listed: further options, some of ``layers pooling dtype``.
+        default: default shown for these options, in place of the declared one.
+        dtype: default shown for --dtype.
+        cache: whether vectors are kept in the cache by default.
+        name: parameter of the command, in place of ``encoder``.
+        kind: class of its value, in place of `EncoderOptions`.
+        kind_settings: settings of `kind` that are options.
+        kind_options: further options, whose parameters are fields of `kind`.
     """
     options: list[Decorator] = [
         option(
@@ -539,19 +567,19 @@ def encoder_options(
             section="Encoder",
         )
     ]
-    if shown:
+    if listed:
         from retriever.encoders import EncoderSettings
 
         declared = declared_settings(EncoderSettings)
-        for one in shown.split():
-            said = (dtype if one == "dtype" else "") or own or declared[one].shown
-            changed = replace(declared[one], section="Encoder", words=said, default=None)
-            options.append(derived_option(changed, "NAME"))
+        for key in listed.split():
+            words = (dtype if key == "dtype" else "") or default or declared[key].shown
+            changed = replace(declared[key], section="Encoder", words=words, default=None)
+            options.append(derive_option(changed, "NAME"))
     return Settings(
         name,
         kind,
-        also,
-        options=[*options, device_option, download_option, *more],
+        kind_settings,
+        options=[*options, device_option, download_option, *kind_options],
         defaults={"cache": cache},
         leave_out=() if cache else ("cache",),
     )

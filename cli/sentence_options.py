@@ -66,8 +66,8 @@ sentence_options = encoder_options(
     cache=True,
     name="encoders",
     kind=SentenceOptions,
-    also="by_layer",
-    more=[
+    kind_settings="by_layer",
+    kind_options=[
         option(
             "-e",
             "--encoder",
@@ -103,11 +103,11 @@ def show_scores(
     datasets: tuple[Path, ...],
     encoders: SentenceOptions,
     settings: Any,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Score the encoders on the data sets, and show the result."""
     names = encoders.names()
     command = command_line()
     with Stages() as progress:
         result = score(datasets, names, settings, progress=progress, command=command)
-    shown.show(result)
+    results.show(result)

@@ -65,11 +65,11 @@ def open_indexes(
     groups = None if synonyms is None else load_synonyms(synonyms)
 
     opened: dict[str, Index] = {}
-    for one in indexes or (os.environ.get("RETRIEVER_INDEX", ".retriever"),):
-        name, equals, rest = one.partition("=")
-        if not equals or "://" in name or Path(one).exists():
+    for argument in indexes or (os.environ.get("RETRIEVER_INDEX", ".retriever"),):
+        name, equals, rest = argument.partition("=")
+        if not equals or "://" in name or Path(argument).exists():
             name = ""
-            rest = one
+            rest = argument
         store = open_store(rest)
         name = name or store.name
         if name in opened:

@@ -27,8 +27,8 @@ restart_option = option(
 
 def sampling_options(defaults: SamplingSettings) -> Callable[[Any], Callable[..., Any]]:
     """The command takes `sampling: SamplingSettings`, with these defaults."""
-    given = {name: value for name, value in asdict(defaults).items() if value is not None}
-    return Settings("sampling", SamplingSettings, "negatives", defaults=given)
+    values = {name: value for name, value in asdict(defaults).items() if value is not None}
+    return Settings("sampling", SamplingSettings, "negatives", defaults=values)
 
 
 def fine_tuning_options(

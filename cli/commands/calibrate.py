@@ -32,6 +32,7 @@ from eval.settings import (
 @qrels_option(required=False)
 @option(
     "--made",
+    "learns_from_made",
     is_flag=True,
     help="Learn from questions made from the documents, and test on --queries.",
     section="Input",
@@ -43,10 +44,10 @@ def calibrate_command(
     folder: Location,
     queries: str | None,
     qrels: Path | None,
-    made: bool,
+    learns_from_made: bool,
     ranking: RankingOptions,
     learning: CalibrationSettings,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Learn from judged questions how probable it is that a hit of an index is relevant.
 
@@ -62,16 +63,19 @@ def calibrate_command(
     texts = None if queries is None else query_texts(queries)
     with Index.open(folder) as index:
         with Stages() as progress:
-            asked = MadeQuestionSettings(documents=max(20, len(index)))
+            made_questions = None
+            if learns_from_made or texts is None:
+                settings = MadeQuestionSettings(documents=max(20, len(index)))
+                made_questions = make_questions(index, settings, progress)
             result = calibrate(
                 index,
                 texts,
                 None if qrels is None else read_qrels(qrels),
                 learning,
                 search=ranking.settings(),
-                made=make_questions(index, asked, progress) if made or texts is None else None,
+                made=made_questions,
                 progress=progress,
                 command=command_line(),
             )
         index.keep_calibration(result.calibration)
-    shown.show(result)
+    results.show(result)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @index_option
 @index_options("index_type", "memory")
 @json_option
-def compact_command(folder: Location, asked: IndexOptions, as_json: bool) -> None:
+def compact_command(folder: Location, index_settings: IndexOptions, as_json: bool) -> None:
     """Merge all segments and free disk space.
 
     Makes the index as small and fast as possible, whatever it costs; a run that adds documents
@@ -37,7 +37,7 @@ def compact_command(folder: Location, asked: IndexOptions, as_json: bool) -> Non
     """
     from retriever.index import Index
 
-    settings = asked.parts().structures
+    settings = index_settings.parts().structures
     if settings is not None:
         _rebuild(folder, settings, as_json=as_json)
         return
@@ -75,7 +75,7 @@ def _rebuild(folder: Location, settings: StructureSettings, *, as_json: bool) ->
         passages = counted(segment["passages"], "passage")
         lines.append(f"{folder}: {passages}, {segment['structure']}")
         lines += [
-            f"  effort {one['effort']:<6} recall@10 {one['recall']:.4f}"
-            for one in segment["recall"]
+            f"  effort {measurement['effort']:<6} recall@10 {measurement['recall']:.4f}"
+            for measurement in segment["recall"]
         ]
     tell(lines, {"index_type": settings.index_type, part: facts[part]}, as_json=as_json)

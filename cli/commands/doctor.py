@@ -39,11 +39,11 @@ def doctor_command(folder: Location, as_json: bool) -> None:
         problems = [("damage", problem, mend) for problem in index.verify()]
         facts = index_facts(index)
         if not problems:
-            problems += _of_queries(index, facts)
+            problems += _query_findings(index, facts)
             if reason := earlier_terms(index.analyzer.settings):
-                # Files that are read afterwards bring what only the new index has.
+                # Reindexing comes first: only the new index has the terms of files read later.
                 problems.append(("terms", reason, "retriever reindex -i {}"))
-            problems += _of_sources(index)
+            problems += _source_findings(index)
             if number := facts["uncounted_passages"]:
                 problems.append(("languages", uncounted_text(number), "retriever compact -i {}"))
     problems += [
@@ -65,20 +65,20 @@ def doctor_command(folder: Location, as_json: bool) -> None:
         click.get_current_context().exit(3 if damaged else 1)
 
 
-# Its kind, what it is, and the command that mends it, with {} for the index; none where the
-# second says all there is to do.
+# Kind, description, and the command that repairs it, with {} for the index. The command is empty
+# where the description names the remedy.
 _Finding = tuple[str, str, str]
 
 
-def _of_queries(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
-    """What keeps queries from being answered, or from being answered well."""
+def _query_findings(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
+    """Yield the reasons why queries fail or have bad answers."""
     from retriever.encoders import missing_prompts
     from retriever.encoders.registry import is_url
     from retriever.errors import MissingExtraError, RetrieverError
     from retriever.index.fit import MULTILINGUAL, Fit
 
     spec = index.encoder_spec
-    # Others are not ours to load or to call.
+    # An encoder of the user or behind a URL is not loaded or called.
     if not (spec.is_given or is_url(spec.model)):
         try:
             index.search("a query", k=1)
@@ -97,8 +97,8 @@ def _of_queries(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
         yield "language", warning, mend
 
 
-def _of_sources(index: Index) -> Iterator[_Finding]:
-    """How the sources that the index remembers differ from the disk."""
+def _source_findings(index: Index) -> Iterator[_Finding]:
+    """Yield the differences between the disk and the sources that the index remembers."""
     from retriever.errors import DamagedIndexError
     from retriever.index import SourceMemory
     from retriever.index.sources import passed_over
@@ -107,27 +107,27 @@ def _of_sources(index: Index) -> Iterator[_Finding]:
         if not index.sources:
             return
         with SourceMemory(index.store) as memory:
-            changes = [memory.changes(source) for source in memory.sources()]
+            source_changes = [memory.changes(source) for source in memory.sources()]
     except DamagedIndexError as error:
         yield "damage", str(error), ""
         return
-    for one in changes:
-        path = one.source.path
-        if one.missing:
-            what = f"{path} {one.missing}; what the index has of it stays"
+    for changes in source_changes:
+        path = changes.source.path
+        if changes.missing:
+            what = f"{path} {changes.missing}; what the index has of it stays"
             yield "sources", what, "retriever refresh --prune -i {}"
-        elif len(one.read) > len(one.outdated) or one.gone:
-            number = len(one.read) - len(one.outdated)
-            what = f"{path}: {counted(number, 'file')} new or changed, {len(one.gone)} gone"
+        elif len(changes.read) > len(changes.outdated) or changes.gone:
+            number = len(changes.read) - len(changes.outdated)
+            what = f"{path}: {counted(number, 'file')} new or changed, {len(changes.gone)} gone"
             yield "sources", what, "retriever refresh -i {}"
-        if one.outdated:
+        if changes.outdated:
             what = (
-                f"{path}: {counted(len(one.outdated), 'file')} read by an earlier release, which "
-                "may have lost part of the content"
+                f"{path}: {counted(len(changes.outdated), 'file')} read by an earlier release, "
+                "which may have lost part of the content"
             )
             yield "reader", what, "retriever refresh -i {}"
-        for problem in one.unreadable:
+        for problem in changes.unreadable:
             yield "sources", problem, ""
-        for label, count in passed_over(one.source).items():
+        for label, count in passed_over(changes.source).items():
             what = f"{path}: {counted(count, f'{label} file')} cannot be read without more packages"
             yield "extra", what, 'pip install "layer-retriever[documents]"'

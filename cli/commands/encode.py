@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,6 +29,9 @@ from cli.output.text import counted, say
 from cli.source_options import SourceOptions, sources_argument, types_option
 from retriever.settings import setting
 
+if TYPE_CHECKING:
+    from retriever.documents import CorpusReader
+
 _OUTPUT = option(
     "-o",
     "--output",
@@ -41,7 +44,7 @@ _OUTPUT = option(
 
 @dataclass(frozen=True, slots=True)
 class EncodeOptions:
-    """What is made, and by how many."""
+    """The vectors or shards to write, and the number of processes that make shards."""
 
     output: Path | None = None
     shards: Path | None = setting(
@@ -80,7 +83,7 @@ class EncodeOptions:
 )
 @encoder_options(MINILM, "layers pooling dtype", dtype="auto")
 @Settings(
-    "made",
+    "target",
     EncodeOptions,
     "shards shard_size as_queries workers ray",
     options=[_OUTPUT],
@@ -90,9 +93,9 @@ class EncodeOptions:
 def encode_command(
     sources: tuple[str, ...],
     source: SourceOptions,
-    asked: IndexOptions,
+    index_settings: IndexOptions,
     encoder: EncoderOptions,
-    made: EncodeOptions,
+    target: EncodeOptions,
     quiet: bool,
 ) -> None:
     """Write the vectors of documents, or shards of an index.
@@ -105,76 +108,98 @@ def encode_command(
     shards are kept: the same command resumes after an interruption, and checks the shards that
     exist. Settings that you leave out are then those of the folder.
     """
-    from retriever import encode_shards
-
-    output = made.output
-    shards = made.shards
-    if (output is None) == (shards is None):
+    if (target.output is None) == (target.shards is None):
         raise click.UsageError("expected either --output or --shards")
     reader = source.reader(sources)
-    if output is not None:
-        alone = "shard_size workers ray context language stemming stop_words types"
-        refuse(alone, "it needs --shards")
-        if asked.on_long == "split":
-            raise click.UsageError("--on-long split: a row is a document; use --shards")
-        from retriever.encoders import ModelChoice
-        from retriever.index import check_output, encode_to_file, ids_file_of
+    if target.output is not None:
+        _encode_to_file(reader, target.output, index_settings, encoder, target, quiet=quiet)
+    elif target.shards is not None:
+        _encode_to_shards(reader, target.shards, index_settings, encoder, target, quiet=quiet)
 
-        check_output(output, ".npy")
-        loaded = ModelChoice(encoder.model, encoder.device, encoder.download).load()
-        with EncodingProgress(reader, quiet=quiet) as progress:
-            rows, truncated = encode_to_file(
-                reader,
-                loaded,
-                output,
-                on_long=asked.on_long or "truncate",
-                progress=progress,
-                queries=made.as_queries,
-            )
-        warn_reader(reader)
-        if truncated:
-            say(
-                f"warning: {counted(truncated, 'text')} truncated to the encoder's window of "
-                f"{loaded.spec.max_length} word pieces"
-            )
-        if not quiet:
-            say(
-                f"{output}: {counted(rows, 'vector')} of {loaded.spec.dimensions} dimensions; "
-                f"ids in {ids_file_of(output)}",
-                err=False,
-            )
-        return
-    if made.as_queries:
+
+def _encode_to_file(
+    reader: CorpusReader,
+    output: Path,
+    index_settings: IndexOptions,
+    encoder: EncoderOptions,
+    target: EncodeOptions,
+    *,
+    quiet: bool,
+) -> None:
+    """Write the vectors of the documents into one NumPy file."""
+    refuse("shard_size workers ray context language stemming stop_words types", "it needs --shards")
+    if index_settings.on_long == "split":
+        raise click.UsageError("--on-long split: a row is a document; use --shards")
+    from retriever.encoders import ModelChoice
+    from retriever.index import check_output, encode_to_file, ids_file_of
+
+    check_output(output, ".npy")
+    model = ModelChoice(encoder.model, encoder.device, encoder.download).load()
+    with EncodingProgress(reader, quiet=quiet) as progress:
+        rows, truncated = encode_to_file(
+            reader,
+            model,
+            output,
+            on_long=index_settings.on_long or "truncate",
+            progress=progress,
+            queries=target.as_queries,
+        )
+    warn_reader(reader)
+    if truncated:
+        say(
+            f"warning: {counted(truncated, 'text')} truncated to the encoder's window of "
+            f"{model.spec.max_length} word pieces"
+        )
+    if not quiet:
+        say(
+            f"{output}: {counted(rows, 'vector')} of {model.spec.dimensions} dimensions; "
+            f"ids in {ids_file_of(output)}",
+            err=False,
+        )
+
+
+def _encode_to_shards(
+    reader: CorpusReader,
+    shards: Path,
+    index_settings: IndexOptions,
+    encoder: EncoderOptions,
+    target: EncodeOptions,
+    *,
+    quiet: bool,
+) -> None:
+    """Write shards of an index into a folder, and report what was written."""
+    from retriever import encode_shards
+
+    if target.as_queries:
         raise click.UsageError("--as-queries: shards hold passages; use --output")
-    chosen = encoder.keywords()
     try:
-        with ShardsProgress(reader, quiet=quiet) as shown:
-            done = encode_shards(
+        with ShardsProgress(reader, quiet=quiet) as progress:
+            report = encode_shards(
                 reader,
-                cast("Path", shards),
-                **chosen,
-                analyzer=asked.analyzer(),
-                on_long=asked.on_long,
-                context=asked.context,
-                shard_size=made.shard_size,
-                workers=made.workers,
-                ray=made.ray,
-                progress=shown,
+                shards,
+                **encoder.keywords(),
+                analyzer=index_settings.analyzer(),
+                on_long=index_settings.on_long,
+                context=index_settings.context,
+                shard_size=target.shard_size,
+                workers=target.workers,
+                ray=target.ray,
+                progress=progress,
             )
     except KeyboardInterrupt:
         say(f"{shards}: finished shards are kept; run the same command again to resume")
         raise
     warn_reader(reader)
     warn_metadata(reader)
-    for line in done.damaged:
+    for line in report.damaged:
         say(f"warning: {line.partition('; ')[0]}; made again")
-    if done.truncated:
-        say(f"warning: {counted(done.truncated, 'document')} truncated to the encoder's window")
+    if report.truncated:
+        say(f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window")
     if not quiet:
         say(
-            f"{shards}: {counted(done.shards, 'shard')}, {done.made:,} of them new; "
-            f"{counted(done.documents, 'document')}, {counted(done.passages, 'passage')} of "
-            f"{done.dimensions} dimensions"
-            + (f" ({counted(done.split, 'document')} split)" if done.split else ""),
+            f"{shards}: {counted(report.shards, 'shard')}, {report.made:,} of them new; "
+            f"{counted(report.documents, 'document')}, {counted(report.passages, 'passage')} of "
+            f"{report.dimensions} dimensions"
+            + (f" ({counted(report.split, 'document')} split)" if report.split else ""),
             err=False,
         )

@@ -59,7 +59,7 @@ def _side(name: str, what: str) -> Decorator:
 @_side("--candidate", "Ranking after the change")
 @qrels_option(required=True)
 @queries_option("search for and to show")
-@Settings("asked", GateSettings, "margin", options=[measure_option(GateSettings().measures)])
+@Settings("settings", GateSettings, "margin", options=[measure_option(GateSettings().measures)])
 @ranking_options("k mode", k=100)
 @resampling_options
 @result_options("report.md, gate.md for a pull request, junit.xml and report.json")
@@ -68,10 +68,10 @@ def gate_command(
     candidate: Location,
     qrels: Path,
     queries: str | None,
-    asked: GateSettings,
+    settings: GateSettings,
     ranking: RankingOptions,
     resampling: Resampling,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> int:
     """Pass, fail, or say that there are too few questions to tell.
 
@@ -83,7 +83,7 @@ def gate_command(
     from eval import gate
     from retriever.index import Index
 
-    if all(isinstance(one, Path) and not one.is_dir() for one in (baseline, candidate)):
+    if all(isinstance(side, Path) and not side.is_dir() for side in (baseline, candidate)):
         refuse(_SEARCH, "it is for searching an index, and both sides are runs")
     with ExitStack() as stack:
 
@@ -96,11 +96,11 @@ def gate_command(
             opened(baseline),
             opened(candidate),
             qrels,
-            replace(asked, resampling=resampling),
+            replace(settings, resampling=resampling),
             queries=query_texts(queries),
             search=ranking.settings(),
             match_depth=not is_given("k"),
             command=command_line(),
         )
-    shown.show(result)
+    results.show(result)
     return _EXIT[result.verdict]

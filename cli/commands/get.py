@@ -7,7 +7,7 @@ import re
 
 import click
 
-from cli.index_access import in_option, opened_index
+from cli.index_access import in_option, open_index
 from cli.options import Command, Location, index_option, json_option, option
 from retriever.terminal import without_controls
 
@@ -58,7 +58,7 @@ def get_command(
     from retriever.documents import find_part
     from retriever.documents.places import part_of_lines
 
-    with opened_index(folder, sources) as index:
+    with open_index(folder, sources) as index:
         part = find_part(place, index.get)
     if lines is not None:
         if part.document.id != place:

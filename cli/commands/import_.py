@@ -26,7 +26,7 @@ from retriever.settings import setting
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """Where vectors are."""
+    """Source of the vectors."""
 
     vectors: Path | None = setting(
         None,
@@ -41,7 +41,7 @@ class ImportOptions:
 @click.command("import", cls=Command)
 @click.argument("source", shell_complete=complete_path)
 @index_option
-@Settings("given", ImportOptions, "vectors no_compact")
+@Settings("vector_options", ImportOptions, "vectors no_compact")
 @field_options
 @encoder_options("the one that an export or a folder of shards names")
 @index_options("language", "index_type stemming stop_words memory")
@@ -50,10 +50,10 @@ class ImportOptions:
 def import_command(
     source: str,
     folder: Location,
-    given: ImportOptions,
+    vector_options: ImportOptions,
     names: FieldOptions,
     encoder: EncoderOptions,
-    asked: IndexOptions,
+    index_settings: IndexOptions,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -67,19 +67,19 @@ def import_command(
     from cli.output.progress import Stages
     from retriever.index import import_documents
 
-    parts = asked.parts()
+    parts = index_settings.parts()
     with Stages(quiet=quiet) as stage:
         report = import_documents(
             folder,
             source,
             **encoder.keywords(),
-            vectors=given.vectors,
+            vectors=vector_options.vectors,
             fields=names.fields(),
-            vector_field=given.vector_field,
+            vector_field=vector_options.vector_field,
             analyzer=parts.analyzer,
             structures=parts.structures,
             progress=stage("documents", None),
-            compact=not given.no_compact,
+            compact=not vector_options.no_compact,
         )
     if report.scaled:
         scaled = counted(report.scaled, "vector")

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -36,12 +36,13 @@ from cli.source_options import NO_COMPACT, SourceOptions, document_options, sour
 from retriever.settings import setting
 
 if TYPE_CHECKING:
-    from retriever.index import Index
+    from retriever.documents import CorpusReader
+    from retriever.index import Index, IndexingReport
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateOptions:
-    """What a run does with the index and with folders."""
+    """Effects of a run on the index, and the files that it reads of folders."""
 
     recreate: bool = setting(
         False, "Replace the index, once the new one is complete.", section="Index"
@@ -88,7 +89,7 @@ def index_command(
     run: UpdateOptions,
     watch: bool,
     source: SourceOptions,
-    asked: IndexOptions,
+    index_settings: IndexOptions,
     encoder: EncoderOptions,
     quiet: bool,
     as_json: bool,
@@ -106,38 +107,80 @@ def index_command(
     Defaults are those of a new index; an existing one refuses another encoder, analyzer or search
     structure.
     """
-    from retriever import open_store
     from retriever.errors import require_extra
-    from retriever.index import Index, IndexingReport, recreated
+    from retriever.index import Index
 
     if run.recreate and run.existing:
         raise click.UsageError("--existing: --recreate makes a new index; leave one of them out")
     if watch:
         require_extra("watch", "--watch", "watchfiles")
     reader = source.reader(sources, on_empty="yield", include=run.include, exclude=run.exclude)
-    chosen = encoder.keywords()
-    wanted = asked.keywords()
-    if asked.on_long == "error":
-        # Of this run alone, not of the index.
-        del wanted["on_long"]
     if run.existing:
-        # Refuses a place without one.
+        # Refuses a folder without an index.
         Index.open(folder).close()
     started = time.monotonic()
+    outcome = _add_documents(reader, folder, run, encoder, index_settings, quiet=quiet)
+    seconds = round(time.monotonic() - started, 3)
+    _warn_documents(outcome)
+    size = _index_size(folder)
+    facts = {**_facts(reader, outcome), "seconds": seconds, "bytes": size}
+    report = outcome.report
+    shows_deleted = run.recreate or run.prune or report.deleted
+    summary = (
+        f"{folder}: {report.added:,} added, {report.updated:,} updated, "
+        f"{report.unchanged:,} unchanged, "
+        + (f"{report.deleted:,} deleted, " if shows_deleted else "")
+        + f"{reader.skipped:,} skipped"
+        + (f", {reader.empty:,} empty" if reader.empty else "")
+        + f"; {counted(report.passages, 'passage')} encoded"
+        + (f" ({counted(report.split, 'document')} split)" if report.split else "")
+        + f" in {seconds:.1f} s"
+        + merge_note(report)
+        + (f"; exact copies of others: {outcome.copies:,}" if outcome.copies else "")
+        + f"; {human_bytes(size)} on disk"
+    )
+    tell(summary, facts, as_json=as_json, quiet=quiet)
+    if watch:
+        with Index.open(folder, **encoder.keywords()) as index:
+            _follow_until_interrupted(index, folder)
+
+
+class _Outcome(NamedTuple):
+    """The result of adding documents."""
+
+    report: IndexingReport
+    copies: int  # documents of the index that are exact copies of others
+    window: int | None  # of the encoder, in word pieces
+
+
+def _add_documents(
+    reader: CorpusReader,
+    folder: Location,
+    run: UpdateOptions,
+    encoder: EncoderOptions,
+    index_settings: IndexOptions,
+    *,
+    quiet: bool,
+) -> _Outcome:
+    """Create, replace or open the index, and add the documents of `reader`."""
+    from retriever.index import Index, IndexingReport, recreated
+
+    index_keywords = index_settings.keywords()
+    if index_settings.on_long == "error":
+        # A setting of this run, which no index stores.
+        del index_keywords["on_long"]
+    make_index = recreated if run.recreate else Index.create
     report = IndexingReport()
     with ExitStack() as stack:
-        index = stack.enter_context(
-            (recreated if run.recreate else Index.create)(folder, **chosen, **wanted)
-        )
+        index = stack.enter_context(make_index(folder, **encoder.keywords(), **index_keywords))
         _warn_prompts(index)
-        window = index.encoder_spec.max_length
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_metadata, reader)
         stack.callback(warn_reader, reader, quiet=quiet)
         try:
             index.add(
                 reader,
-                on_long=asked.on_long,
+                on_long=index_settings.on_long,
                 progress=progress,
                 stage=stack.enter_context(Stages(quiet=quiet)),
                 report=report,
@@ -151,48 +194,44 @@ def index_command(
                 "committed, what was being encoded is lost; run the same command again to resume"
             )
             raise
-        copies = index.count_copies()
+        outcome = _Outcome(report, index.count_copies(), index.encoder_spec.max_length)
         say_earlier_terms(index, quiet=quiet)
-    seconds = round(time.monotonic() - started, 3)
+    return outcome
+
+
+def _warn_documents(outcome: _Outcome) -> None:
+    """Report documents that became empty, and those that were truncated."""
+    report = outcome.report
     if report.emptied:
         say(f"note: {counted(report.emptied, 'document')} deleted, whose new version is empty")
     if report.truncated:
         say(
             f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window "
-            f"of {window} word pieces"
+            f"of {outcome.window} word pieces"
         )
-    size = open_store(folder).size()
-    facts = {
-        **asdict(report),
-        "merge_seconds": round(report.merge_seconds, 3),
+
+
+def _facts(reader: CorpusReader, outcome: _Outcome) -> dict[str, Any]:
+    """Return the counts of a run for --json."""
+    return {
+        **asdict(outcome.report),
+        "merge_seconds": round(outcome.report.merge_seconds, 3),
         "skipped": reader.skipped,
         "empty": reader.empty,
         "identical": reader.duplicates,
-        "copies": copies,
+        "copies": outcome.copies,
         "columns": reader.columns,
         "files": reader.files.to_json(),
         "files_left_out": dict(reader.files_left_out),
         "left_out": {name: count.records for name, count in reader.left_out.items()},
-        "seconds": seconds,
-        "bytes": size,
     }
-    summary = (
-        f"{folder}: {report.added:,} added, {report.updated:,} updated, "
-        f"{report.unchanged:,} unchanged, "
-        + (f"{report.deleted:,} deleted, " if run.recreate or run.prune or report.deleted else "")
-        + f"{reader.skipped:,} skipped"
-        + (f", {reader.empty:,} empty" if reader.empty else "")
-        + f"; {counted(report.passages, 'passage')} encoded"
-        + (f" ({counted(report.split, 'document')} split)" if report.split else "")
-        + f" in {seconds:.1f} s"
-        + merge_note(report)
-        + (f"; exact copies of others: {copies:,}" if copies else "")
-        + f"; {human_bytes(size)} on disk"
-    )
-    tell(summary, facts, as_json=as_json, quiet=quiet)
-    if watch:
-        with Index.open(folder, **chosen) as index:
-            _follow_until_interrupted(index, folder)
+
+
+def _index_size(folder: Location) -> int:
+    """Return the size of an index in bytes."""
+    from retriever import open_store
+
+    return open_store(folder).size()
 
 
 def _follow_until_interrupted(index: Index, folder: Location) -> None:
@@ -200,7 +239,7 @@ def _follow_until_interrupted(index: Index, folder: Location) -> None:
     stop = Event()
 
     def end(*_: object) -> None:
-        # A callback of a library can swallow the exception; the event stays set.
+        # A library's callback can swallow the exception. The event stays set.
         stop.set()
         raise KeyboardInterrupt
 
@@ -211,7 +250,7 @@ def _follow_until_interrupted(index: Index, folder: Location) -> None:
 
 
 def _warn_prompts(index: Index) -> None:
-    """Say which prompts the encoder of an index lacks."""
+    """Warn of prompts that the encoder of an index lacks."""
     from retriever.encoders import missing_prompts
 
     fault = missing_prompts(index.encoder_spec)

@@ -33,7 +33,7 @@ from cli.service_options import host_option, indexes_argument, open_indexes, tok
 @token_option
 @query_map_option
 @synonyms_option
-@encoder_options("each index's own", "dtype", own="each index's own")
+@encoder_options("each index's own", "dtype", default="each index's own")
 def mcp_command(
     indexes: tuple[str, ...],
     port: int | None,

@@ -1,4 +1,4 @@
-"""`retriever query`: search an index."""
+"""`retriever query` and `retriever search`: search an index."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
-from cli.index_access import in_option, opened_index
+from cli.index_access import in_option, open_index
 from cli.options import (
     OWN,
     PATIENCE,
@@ -48,15 +48,17 @@ from retriever.search.settings import (
 from retriever.settings import setting
 
 if TYPE_CHECKING:
+    from retriever import Facets
     from retriever.index import Index
-    from retriever.search import Hit, SearchSettings
+    from retriever.search import Hit, ParsedQuery
     from retriever.search.calibration import Answer
 
-# Cells of the terminal that hits fill at most.
-WIDEST = 120
-# What begins with a hyphen and is no option unless its letter is one: -40, "-v prints lines".
-_TEXT = re.compile(r"-(?:[^-A-Za-z]|[^\s=]*\s)")
-# Marks such words of the query until options are read; no argument of a process has it.
+# Maximum width of hits, in cells of the terminal.
+MAX_WIDTH = 120
+# A word of a query that begins with a hyphen, such as -40 or "-v prints lines". It is an option
+# only if its letter is one.
+_HYPHENATED = re.compile(r"-(?:[^-A-Za-z]|[^\s=]*\s)")
+# Marks such words while click reads the options. No argument of a process can hold it.
 _MARK = "\0"
 
 
@@ -99,7 +101,7 @@ def ranking_options(shown: str, *, leave_out: Collection[str] = (), **defaults: 
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """What is searched for besides, and what is printed."""
+    """Conditions on the hits, and the form in which they are printed."""
 
     refresh: bool = setting(
         False,
@@ -149,11 +151,11 @@ class QueryOptions:
 
 
 class QueryCommand(Command):
-    """A command whose text may begin with a hyphen where no option does: ``-40 degrees``."""
+    """A command whose text may begin with a hyphen, as in ``-40 degrees``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options, and what looks like one and is none as words of the text."""
-        if not any(map(_TEXT.match, args)):
+        """Read the options, and take words that only look like an option as text."""
+        if not any(map(_HYPHENATED.match, args)):
             return super().parse_args(ctx, args)
         rest = super().parse_args(ctx, self._marked(args))
         words = ctx.params.get("text") or ()
@@ -161,7 +163,7 @@ class QueryCommand(Command):
         return rest
 
     def _marked(self, args: Sequence[str]) -> list[str]:
-        """Mark the words of the text, but for values of options and what follows ``--``."""
+        """Mark words of the text that begin with a hyphen, up to ``--``; not values of options."""
         options = [option for option in self.params if isinstance(option, click.Option)]
         spellings = {name for option in options for name in option.opts}
         valued = {name for option in options if not option.is_flag for name in option.opts}
@@ -170,9 +172,11 @@ class QueryCommand(Command):
         for place, arg in enumerate(args):
             if arg == "--" and not is_value:
                 return [*marked, *args[place:]]
-            is_word = not is_value and arg[:2] not in spellings and _TEXT.match(arg) is not None
+            is_word = (
+                not is_value and arg[:2] not in spellings and _HYPHENATED.match(arg) is not None
+            )
             marked.append(_MARK + arg if is_word else arg)
-            # Of -qk, the last letter may be the option that has a value.
+            # In -qk, the last letter can be an option that takes a value.
             last = arg if arg.startswith("--") else f"-{arg[-1:]}"
             is_value = not is_value and not is_word and arg.startswith("-") and last in valued
         return marked
@@ -186,7 +190,7 @@ class QueryCommand(Command):
 @ranking_options("k mode alpha fusion depth")
 @where_option
 @Settings(
-    "asked",
+    "options",
     QueryOptions,
     "refresh raw collapse min_probability queries rerank facets explain full run",
     metavars={
@@ -207,7 +211,7 @@ def query_command(
     sources: tuple[str, ...],
     ranking: RankingOptions,
     where: str | None,
-    asked: QueryOptions,
+    options: QueryOptions,
     query_map: Path | None,
     synonyms: Path | None,
     encoder: EncoderOptions,
@@ -220,50 +224,48 @@ def query_command(
     for as they are, as with --raw. Higher scores are better; equal
     ones are ordered by id. With --rerank, scores are the reranker's and have no fixed range.
     """
-    queries = asked.queries
-    rerank = asked.rerank
-    _refuse_conflicts(text, asked, query_map)
-    raw = asked.raw or queries is not None
-    settings = replace(ranking.settings(), raw=raw, collapse=asked.collapse)
+    _refuse_conflicts(text, options, query_map)
+    raw = options.raw or options.queries is not None
+    settings = replace(ranking.settings(), raw=raw, collapse=options.collapse)
     reranker = None
-    if rerank is not None:
+    if options.rerank is not None:
         from retriever.search import load_reranker
 
-        reranker = load_reranker(rerank, device=encoder.device, download=encoder.download)
+        reranker = load_reranker(options.rerank, device=encoder.device, download=encoder.download)
     if query_map is not None and settings.mode == "bm25":
         raise click.UsageError("--query-map: --mode bm25 has no vectors; leave one of them out")
     _note_paths(text, is_expanded=bool(sources))
-    opened = opened_index(
-        folder,
-        sources,
-        encoder.keywords(),
-        lock_timeout=PATIENCE if asked.refresh else 0.0,
-        quiet=quiet,
-    )
-    with opened as index, pointing(where):
-        if query_map is not None:
-            from retriever import load_query_map
-
-            index.query_map = load_query_map(query_map)
-        if synonyms is not None:
-            from retriever import load_synonyms
-
-            index.synonyms = load_synonyms(synonyms)
+    lock_timeout = PATIENCE if options.refresh else 0.0
+    with (
+        open_index(
+            folder, sources, encoder.keywords(), lock_timeout=lock_timeout, quiet=quiet
+        ) as index,
+        pointing(where),
+    ):
+        _set_expansions(index, query_map, synonyms)
         search = partial(index.search_many, settings=settings, where=where, reranker=reranker)
-        session = _Session(index, search, settings, where, asked, as_json, quiet)
-        if asked.min_probability is not None:
-            session.answered([])
-        if asked.refresh and not sources:
+        session = _Session(index, search, settings, where, options, as_json, quiet)
+        if options.min_probability is not None:
+            # Refuses an index without calibration before anything is refreshed or searched.
+            session.judge([])
+        if options.refresh and not sources:
             from cli.index_access import refresh_for_query
 
             refresh_for_query(index, quiet=quiet)
-        if queries is not None:
-            session.answer_file(queries)
-        elif text:
-            one = " ".join(text)
-            session.show(next(session.search([one])), one)
-        else:
-            session.prompt(refreshed=asked.refresh or bool(sources))
+        words = " ".join(text) if text else None
+        session.run(words, refreshes=options.refresh or bool(sources))
+
+
+def _set_expansions(index: Index, query_map: Path | None, synonyms: Path | None) -> None:
+    """Give an index the query map and the synonyms of files, if any."""
+    if query_map is not None:
+        from retriever import load_query_map
+
+        index.query_map = load_query_map(query_map)
+    if synonyms is not None:
+        from retriever import load_synonyms
+
+        index.synonyms = load_synonyms(synonyms)
 
 
 def _refuse_conflicts(text: Sequence[str], options: QueryOptions, query_map: Path | None) -> None:
@@ -295,7 +297,7 @@ def is_styled() -> bool:
 
 
 def _note_paths(words: Sequence[str], *, is_expanded: bool) -> None:
-    """Say which words of a query are paths, which a shell may have made of a pattern.
+    """Note which words of a query are paths, which a shell may have expanded from a pattern.
 
     Without `is_expanded`, a word counts as a path only if it has a slash.
     """
@@ -317,138 +319,193 @@ def _print_json(
     of_query = {} if query is None else {"query": query}
     for record in records:
         click.echo(json.dumps(of_query | record, ensure_ascii=False))
-    # Remarks are no hits: a program that reads hits does not meet them.
+    # A program that reads hits from stdout does not meet remarks.
     for remark in remarks:
         click.echo(json.dumps(of_query | remark, ensure_ascii=False), err=True)
 
 
+class _QueryResult(NamedTuple):
+    """The hits of one query, and remarks on them."""
+
+    query: ParsedQuery
+    hits: list[Hit]
+    answer: Answer | None
+    no_hits_reason: str | None
+    suggestion: str | None
+    note: str | None
+    facets: Facets | None
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the hits and the facets for --json."""
+        records = [hit.to_json() for hit in self.hits]
+        return records if self.facets is None else [*records, {"facets": self.facets.to_json()}]
+
+    def remarks(self) -> list[dict[str, Any]]:
+        """Return the remarks for --json."""
+        remarks: list[dict[str, Any]] = []
+        if self.no_hits_reason is not None:
+            remarks.append({"no_hits": self.no_hits_reason})
+        if self.query.excluded:
+            remarks.append({"excluded": self.query.excluded, "note": self._operators_note()})
+        if self.answer is not None:
+            remarks.append(
+                {"has_answer": self.answer.has_answer, "probability": self.answer.probability}
+            )
+        if self.suggestion is not None:
+            remarks.append({"did_you_mean": self.suggestion})
+        if self.note is not None:
+            remarks.append({"note": self.note})
+        return remarks
+
+    def notes(self) -> Iterator[str]:
+        """Yield the remarks as lines of text."""
+        reason = self.no_hits_reason
+        if self.answer is not None and not self.answer.has_answer and reason is None:
+            yield self._doubt(self.answer.probability)
+        if self.note is not None:
+            yield f"note: {self.note}"
+        if reason is not None:
+            yield f"no hits: {reason}"
+        if self.query.excluded or (self.query.phrases and reason is not None):
+            yield f"note: {self._operators_note()}"
+        if self.suggestion is not None:
+            yield f"did you mean: {self.suggestion}"
+
+    def _operators_note(self) -> str:
+        from retriever.search import operators_note
+
+        return operators_note(self.query, "--raw")
+
+    def _doubt(self, probability: float) -> str:
+        chance = f"probability of an answer {probability:.1%}"
+        if self.hits:
+            return f"note: perhaps nothing relevant was found ({chance})"
+        return f"nothing relevant was found ({chance}): lower --min-probability to see hits"
+
+
 @dataclass(frozen=True)
 class _Session:
-    """An open index, how it is searched, and how hits are printed."""
+    """An open index, its search settings, and the form in which hits are printed."""
 
     index: Index
-    # The hits of each query.
-    search: Callable[[list[str]], Iterator[list[Hit]]]
+    search: Callable[[list[str]], Iterator[list[Hit]]]  # the hits of each query
     settings: SearchSettings
     where: str | None
-    asked: QueryOptions
+    options: QueryOptions
     as_json: bool
     quiet: bool
+
+    def run(self, text: str | None, *, refreshes: bool) -> None:
+        """Answer the queries of a file, or `text`, or else queries that are typed at a prompt.
+
+        With `refreshes`, the index is refreshed before each query of the prompt.
+        """
+        if self.options.queries is not None:
+            self.answer_file(self.options.queries)
+        elif text is not None:
+            self.show(next(self.search([text])), text)
+        else:
+            self.prompt(refreshes=refreshes)
 
     def note(self, line: str) -> None:
         """Print a remark on the answer to stderr, unless `quiet`."""
         if not self.quiet:
             say(line)
 
-    def answered(self, hits: list[Hit]) -> tuple[list[Hit], Answer | None]:
-        """Hits, none of them if an answer is improbable; and what is known of it."""
-        least = self.asked.min_probability
-        answer = self.index.answer(hits, self.settings, least=least)
+    def judge(self, hits: list[Hit]) -> tuple[list[Hit], Answer | None]:
+        """Return the hits and the probability of an answer; no hits below --min-probability."""
+        minimum = self.options.min_probability
+        answer = self.index.answer(hits, self.settings, least=minimum)
         if answer is not None and answer.warning is not None:
             warnings.warn(answer.warning, stacklevel=2)
-        withheld = least is not None and answer is not None and not answer.has_answer
+        withheld = minimum is not None and answer is not None and not answer.has_answer
         return [] if withheld else hits, answer
 
-    def show(self, found: list[Hit], text: str, query: str | None = None) -> None:
-        """Print what was found for a text, which has an id if it is of a file."""
-        from cli.output.hits import facets_text
-        from retriever.search import ParsedQuery, operators_note, parse_query
-
-        index = self.index
-        hits, answer = self.answered(found)
-        reason = None if found else index.no_hits_reason(text, self.settings, where=self.where)
-        parsed = ParsedQuery(text) if self.settings.raw else parse_query(text, index.has_flag)
-        text = parsed.text
-        better = index.suggestion(text) if query is None else None
-        is_bm25 = self.settings.mode == "bm25"
-        note = index.search_note(found, self.settings, where=self.where) if is_bm25 else None
-        fields = self.asked.facets
-        raw = self.settings.raw
-        counts = index.facets(fields, text, where=self.where, raw=raw) if fields else None
+    def show(self, hits: list[Hit], text: str, query_id: str | None = None) -> None:
+        """Print the hits for a text, which has an id if it comes from a file."""
+        result = self._result(hits, text, is_suggested=query_id is None)
         if self.as_json:
-            records = [hit.to_json() for hit in hits]
-            records += [] if counts is None else [{"facets": counts.to_json()}]
-            remarks: list[dict[str, Any]] = [] if reason is None else [{"no_hits": reason}]
-            if parsed.excluded:
-                remarks.append(
-                    {"excluded": parsed.excluded, "note": operators_note(parsed, "--raw")}
-                )
-            if answer is not None:
-                remarks.append({"has_answer": answer.has_answer, "probability": answer.probability})
-            remarks += [] if better is None else [{"did_you_mean": better}]
-            remarks += [] if note is None else [{"note": note}]
-            _print_json(records, remarks, query)
+            _print_json(result.records(), result.remarks(), query_id)
             return
-        if query is not None:
-            say(f"== {query}: {text}", err=False)
-        self._print_hits(hits, text)
-        if counts is not None:
-            click.echo(facets_text(counts))
-        notes = [] if note is None else [f"note: {note}"]
-        notes += [] if reason is None else [f"no hits: {reason}"]
-        if parsed.excluded or (parsed.phrases and reason is not None):
-            notes.append(f"note: {operators_note(parsed, '--raw')}")
-        notes += [] if better is None else [f"did you mean: {better}"]
-        if answer is not None and not answer.has_answer and reason is None:
-            self._note_doubt(hits, answer)
-        for line in notes:
+        if query_id is not None:
+            say(f"== {query_id}: {result.query.text}", err=False)
+        self._print_hits(result.hits, result.query.text)
+        if result.facets is not None:
+            from cli.output.hits import facets_text
+
+            click.echo(facets_text(result.facets))
+        for line in result.notes():
             self.note(line)
 
+    def _result(self, hits: list[Hit], text: str, *, is_suggested: bool) -> _QueryResult:
+        """Return the hits that are printed for a text, with remarks on them."""
+        from retriever.search import ParsedQuery, parse_query
+
+        index = self.index
+        settings = self.settings
+        where = self.where
+        judged_hits, answer = self.judge(hits)
+        reason = None if hits else index.no_hits_reason(text, settings, where=where)
+        query = ParsedQuery(text) if settings.raw else parse_query(text, index.has_flag)
+        fields = self.options.facets
+        is_bm25 = settings.mode == "bm25"
+        return _QueryResult(
+            query,
+            judged_hits,
+            answer,
+            reason,
+            index.suggestion(query.text) if is_suggested else None,
+            index.search_note(hits, settings, where=where) if is_bm25 else None,
+            index.facets(fields, query.text, where=where, raw=settings.raw) if fields else None,
+        )
+
     def _print_hits(self, hits: list[Hit], text: str) -> None:
-        """Print hits with their matches marked and, with `--explain`, how they score."""
+        """Print hits with their matches marked and, with `--explain`, their component scores."""
         from cli.output.hits import expansion_lines, explanation, hit_text
         from retriever.search.queries import highlights
 
         index = self.index
         raw = self.settings.raw
         styled = is_styled()
-        cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
+        cells = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
         weights = index.term_weights(text, raw=raw)
         analyzer = index.analyzer
         languages = index.languages
         for hit in hits:
             spans = highlights(hit.passage, analyzer, weights, languages)
-            shown = hit_text(hit, spans, cells=cells, styled=styled, full=self.asked.full)
-            click.echo(shown, color=styled)
-        if self.asked.explain and hits:
+            output = hit_text(hit, spans, cells=cells, styled=styled, full=self.options.full)
+            click.echo(output, color=styled)
+        if self.options.explain and hits:
             fusion = self.settings.fusion.completed(index.default_weight)
             click.echo(explanation(hits, replace(self.settings, fusion=fusion)))
             if self.settings.mode != "dense":
                 for line in expansion_lines(index.expansions(text, raw=raw), cells):
                     click.echo(line)
 
-    def _note_doubt(self, hits: list[Hit], answer: Answer) -> None:
-        """Say that an answer is improbable."""
-        chance = f"probability of an answer {answer.probability:.1%}"
-        if hits:
-            self.note(f"note: perhaps nothing relevant was found ({chance})")
-        else:
-            self.note(f"nothing relevant was found ({chance}): lower --min-probability to see hits")
-
-    def answer_file(self, queries: str) -> None:
+    def answer_file(self, source: str) -> None:
         """Print the hits of every query of a file, or write them as a run."""
         from cli.output.progress import warn_reader
         from eval.metrics.trec import write_run
         from retriever.documents import CorpusReader
 
-        reader = CorpusReader([queries], on_empty="fail", number_ids=True)
-        asked = list(reader)
+        reader = CorpusReader([source], on_empty="fail", number_ids=True)
+        queries = list(reader)
         warn_reader(reader)
-        answers = zip(asked, self.search([query.text for query in asked]), strict=True)
-        run_file = self.asked.run
+        rankings = zip(queries, self.search([query.text for query in queries]), strict=True)
+        run_file = self.options.run
         if run_file is None:
-            for query, hits in answers:
+            for query, hits in rankings:
                 self.show(hits, query.text, query.id)
             return
         ranked = {
-            query.id: [(hit.id, hit.score) for hit in self.answered(hits)[0]]
-            for query, hits in answers
+            query.id: [(hit.id, hit.score) for hit in self.judge(hits)[0]]
+            for query, hits in rankings
         }
         write_run(run_file, ranked, f"retriever-{self.settings.mode}")
         number = f"{len(ranked):,} {'query' if len(ranked) == 1 else 'queries'}"
         self.note(f"{run_file}: {number}, {counted(sum(map(len, ranked.values())), 'hit')}")
 
-    def prompt(self, *, refreshed: bool) -> None:
+    def prompt(self, *, refreshes: bool) -> None:
         """Ask for queries until end of input; the model stays loaded between them."""
         from cli.index_access import refresh_for_query
 
@@ -458,15 +515,15 @@ class _Session:
             _ = self.index.encoder
         self.note("One query per line; Ctrl-D ends.")
         # input() writes its prompt to standard output, which may be a file of hits.
-        shown = "> " if sys.stdout.isatty() else ""
+        prompt = "> " if sys.stdout.isatty() else ""
         while True:
             try:
-                text = input(shown)
+                text = input(prompt)
             except EOFError:
                 click.echo(err=True)
                 return
             if not text.strip():
                 continue
-            if refreshed:
+            if refreshes:
                 refresh_for_query(self.index, quiet=self.quiet)
             self.show(next(self.search([text])), text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,10 +22,13 @@ from cli.options import (
 from cli.output.progress import DocumentsRead, EncodingProgress
 from cli.output.text import counted, say, tell
 
+if TYPE_CHECKING:
+    from retriever.index import IndexingReport
+
 
 @click.command("reindex", cls=Command)
 @index_option
-@encoder_options(OWN, "layers pooling dtype", own=OWN)
+@encoder_options(OWN, "layers pooling dtype", default=OWN)
 @index_options(
     "on_long context language",
     "index_type overlap stemming stop_words memory",
@@ -35,7 +39,7 @@ from cli.output.text import counted, say, tell
 def reindex_command(
     folder: Location,
     encoder: EncoderOptions,
-    asked: IndexOptions,
+    index_settings: IndexOptions,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -48,20 +52,19 @@ def reindex_command(
     from retriever.index import Index, IndexingReport, reindexed
     from retriever.index.sources import memory_path
 
-    if asked.on_long == "error":
+    if index_settings.on_long == "error":
         raise click.UsageError("--on-long error: texts are in the index; use split or truncate")
     started = time.monotonic()
-    chosen = encoder.keywords()
     with Index.open(folder) as index:
         documents = DocumentsRead(index.info()["documents"])
         lacks_labels = not index.passages.labels and memory_path(index.store).exists()
     report = IndexingReport()
     with EncodingProgress(documents, quiet=quiet) as progress:
         try:
-            done = reindexed(
+            new_index = reindexed(
                 folder,
-                **chosen,
-                **asked.keywords(),
+                **encoder.keywords(),
+                **index_settings.keywords(),
                 progress=progress,
                 report=report,
                 read=documents.count,
@@ -73,14 +76,15 @@ def reindex_command(
                 "was being encoded is lost; run the same command again to resume"
             )
             raise
+    has_changed = new_index is not None
     seconds = round(time.monotonic() - started, 3)
     if report.truncated:
         say(f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window")
-    if lacks_labels and done is not None and not quiet:
+    if lacks_labels and has_changed and not quiet:
         place = shlex.quote(str(folder))
         say(f"note: `retriever refresh -i {place}` brings the names and keywords of the files")
     facts = {
-        "changed": done is not None,
+        "changed": has_changed,
         "documents": documents.bytes_read,
         "passages": report.passages,
         "resumed": report.unchanged,
@@ -88,13 +92,18 @@ def reindex_command(
         "truncated": report.truncated,
         "seconds": seconds,
     }
+    summary = f"{folder}: nothing changes, the index has this encoder and these settings"
+    if has_changed:
+        summary = _summary(folder, documents.bytes_read, report, seconds)
+    tell(summary, facts, as_json=as_json, quiet=quiet)
+
+
+def _summary(folder: Location, documents: int, report: IndexingReport, seconds: float) -> str:
+    """Return the line on a new index."""
     resumed = f", {counted(report.unchanged, 'document')} from the interrupted run"
-    summary = (
-        f"{folder}: nothing changes, the index has this encoder and these settings"
-        if done is None
-        else f"{folder}: {counted(documents.bytes_read, 'document')}, "
+    return (
+        f"{folder}: {counted(documents, 'document')}, "
         f"{counted(report.passages, 'passage')} encoded"
         + (resumed if report.unchanged else "")
         + f" in {seconds:.1f} s"
     )
-    tell(summary, facts, as_json=as_json, quiet=quiet)

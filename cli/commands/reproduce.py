@@ -1,4 +1,4 @@
-"""`retriever reproduce`: the tables and figures of the papers, each by one command."""
+"""`retriever reproduce`: print or run the commands of the tables and figures of papers."""
 
 from __future__ import annotations
 
@@ -61,18 +61,19 @@ def reproduce_command(
             "--data: expected the folder of the data sets, found none; name it, or set "
             "RETRIEVER_DATA"
         )
-    for one in experiments(paper, table):
-        say(f"{one.paper} {', '.join((one.name, *one.also))}: {one.title}")
-        for line in one.published:
+    for experiment in experiments(paper, table):
+        names = ", ".join((experiment.name, *experiment.also))
+        say(f"{experiment.paper} {names}: {experiment.title}")
+        for line in experiment.published:
             say(f"  {line}")
         if output is None or data is None:
             place = data or Path("$RETRIEVER_DATA")
             folder = output or Path("OUTPUT")
-            for step in one.steps(place, model or MINILM, folder):
-                say(" ".join(["retriever", *map(_quoted, step.arguments)]), err=False)
+            for step in experiment.steps(place, model or MINILM, folder):
+                say(" ".join(["retriever", *map(_quote, step.arguments)]), err=False)
             continue
         code = reproduce(
-            one,
+            experiment,
             data,
             model or MINILM,
             output,
@@ -87,10 +88,11 @@ def reproduce_command(
 def _run(arguments: list[str]) -> int:
     from cli.main import run
 
-    sys.argv[1:] = arguments  # The report names the command that makes it.
+    # A report names the command that made it.
+    sys.argv[1:] = arguments
     return run(arguments)
 
 
-def _quoted(argument: str) -> str:
-    """The argument for a shell; `$RETRIEVER_DATA` is left for the shell to replace."""
+def _quote(argument: str) -> str:
+    """Quote an argument for a shell, which still replaces `$RETRIEVER_DATA`."""
     return argument if argument.startswith("$") else shlex.quote(argument)

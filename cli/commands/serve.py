@@ -33,13 +33,17 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from retriever.service import ServiceSettings
+
 
 _MEBIBYTE = 2**20
+# How long a request that writes waits for another process that is writing to the index, in s.
+_LOCK_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """Who may do what, and limits."""
+    """Address, permissions and limits of the service."""
 
     port: int = setting(
         8765, "Port to listen on; 0 takes a free one.", low=0, high=65_535, section="Service"
@@ -89,6 +93,25 @@ class ServiceOptions:
         1_024, "Maximum number of queries that wait; more are refused with status 503.", low=1
     )
 
+    def settings(self, token: str) -> ServiceSettings:
+        """Return the settings of the service."""
+        from retriever.service import ServiceSettings
+
+        return ServiceSettings(
+            token=token,
+            writable=self.writable,
+            hosts=tuple(name.lower() for name in self.allow_host),
+            origins=self.cors,
+            root_path=self.root_path,
+            open_files=self.open_files,
+            search=configured_search(),
+            any_model=self.any_model,
+            max_k=self.max_k,
+            max_upload=self.max_upload * _MEBIBYTE,
+            timeout=self.timeout,
+            queue=self.queue,
+        )
+
 
 @click.command("serve", cls=Command)
 @indexes_argument
@@ -97,20 +120,20 @@ class ServiceOptions:
 @token_option
 @watch_option
 @Settings(
-    "asked",
+    "service",
     ServiceOptions,
     "port writable allow_host cors root_path open_files rerank",
     metavars={"allow_host": "NAME", "cors": "ORIGIN", "root_path": "PATH", "rerank": "FOLDER"},
 )
 @query_map_option
 @synonyms_option
-@encoder_options("each index's own", "dtype", own="each index's own")
+@encoder_options("each index's own", "dtype", default="each index's own")
 def serve_command(
     indexes: tuple[str, ...],
     host: str,
     token: str,
     watch: bool,
-    asked: ServiceOptions,
+    service: ServiceOptions,
     query_map: Path | None,
     synonyms: Path | None,
     encoder: EncoderOptions,
@@ -129,67 +152,64 @@ def serve_command(
     require_extra("serve", "the service", "fastapi", "uvicorn", "prometheus_client")
     if watch:
         require_extra("watch", "--watch", "watchfiles")
-    from retriever.service import ServiceSettings, bound_socket, create_app, is_loopback
+    from retriever.service import bound_socket, create_app
+
+    _refuse_conflicts(host, token, service)
+    settings = service.settings(token)
+    reranker = None
+    if service.rerank is not None:
+        reranker = load_reranker(service.rerank, device=encoder.device, download=encoder.download)
+    with ExitStack() as stack:
+        named_indexes = open_indexes(
+            stack, indexes, query_map, synonyms, encoder, lock_timeout=_LOCK_TIMEOUT
+        )
+        app = create_app(named_indexes, settings, reranker=reranker)
+        listening = stack.enter_context(bound_socket(host, service.port))
+        if watch:
+            stop = threading.Event()
+            stack.callback(stop.set)
+            for index in named_indexes.values():
+                threading.Thread(target=follow, args=(index, stop), daemon=True).start()
+        _run(app, listening)
+
+
+def _refuse_conflicts(host: str, token: str, service: ServiceOptions) -> None:
+    """Refuse options that would let other machines do too much."""
+    from retriever.service import is_loopback
 
     if not token and not is_loopback(host):
         raise click.UsageError(
             f"--host {host} can be reached from other machines: give --token, or set "
             "RETRIEVER_TOKEN"
         )
-    if asked.open_files and not is_loopback(host):
+    if service.open_files and not is_loopback(host):
         raise click.UsageError(
             f"--open-files gives files to this machine alone, and --host {host} can be reached "
             "from other machines: leave out one of them"
         )
-    if asked.open_files and (asked.root_path or asked.allow_host):
+    if service.open_files and (service.root_path or service.allow_host):
         raise click.UsageError(
             "--open-files gives files to this machine alone, and --root-path and --allow-host are "
             "for clients of other machines: leave out one of them"
         )
-    settings = ServiceSettings(
-        token=token,
-        writable=asked.writable,
-        hosts=tuple(name.lower() for name in asked.allow_host),
-        origins=asked.cors,
-        root_path=asked.root_path,
-        open_files=asked.open_files,
-        search=configured_search(),
-        any_model=asked.any_model,
-        max_k=asked.max_k,
-        max_upload=asked.max_upload * _MEBIBYTE,
-        timeout=asked.timeout,
-        queue=asked.queue,
-    )
-    reranker = None
-    if asked.rerank is not None:
-        reranker = load_reranker(asked.rerank, device=encoder.device, download=encoder.download)
-    with ExitStack() as stack:
-        opened = open_indexes(stack, indexes, query_map, synonyms, encoder, lock_timeout=5.0)
-        app = create_app(opened, settings, reranker=reranker)
-        listening = stack.enter_context(bound_socket(host, asked.port))
-        if watch:
-            stop = threading.Event()
-            stack.callback(stop.set)
-            for index in opened.values():
-                threading.Thread(target=follow, args=(index, stop), daemon=True).start()
-        _run(app, listening)
 
 
 def _run(app: FastAPI, listening: socket.socket) -> None:
+    """Serve until a signal ends the service."""
     import warnings
 
     from retriever.service import server_of
 
-    # A filter's are part of the answer, and a cut query or passage is no news to the server's log.
+    # Warnings of a filter are part of the answer. A truncated text is no news for the server's log.
     warnings.filterwarnings("ignore", message="(filter|facets): no document|.*were cut$")
     host, port = listening.getsockname()[:2]
     say(f"search page at http://{url_host(host)}:{port}/; Ctrl-C ends", err=False)
-    # uvicorn raises the signal again when it has drained: ending so is no failure.
+    # uvicorn raises the signal again after the last request. That is no failure.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    # Collections let all clients wait: they are rare, and leave out what was imported.
+    # Collections of garbage stop all clients. They are rare, and leave out imported modules.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
-    # The thread of the connections has its turn soon, whatever the others compute in Python.
+    # The thread of the connections gets its turn soon while other threads compute in Python.
     sys.setswitchinterval(5e-4)
     server_of(app).run(sockets=[listening])

@@ -7,8 +7,8 @@ import shutil
 
 import click
 
-from cli.commands.query import WIDEST, RankingOptions, is_styled, ranking_options
-from cli.index_access import in_option, opened_index
+from cli.commands.query import MAX_WIDTH, RankingOptions, is_styled, ranking_options
+from cli.index_access import in_option, open_index
 from cli.options import (
     Command,
     Location,
@@ -46,10 +46,10 @@ def similar_command(
     from cli.output.hits import hit_text
     from retriever.documents import find_part
 
-    with opened_index(folder, sources) as index, pointing(where):
+    with open_index(folder, sources) as index, pointing(where):
         part = find_part(place, index.get)
         hits = index.more_like(part.document.id, ranking.settings(), start=part.start, where=where)
-    cells = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
+    cells = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
     styled = is_styled()
     for hit in hits:
         if as_json:

@@ -38,10 +38,10 @@ def snapshot_command(target: Path, folder: Location, quiet: bool, as_json: bool)
             "tools, or copy its documents with `retriever export`"
         )
     with Stages(quiet=quiet) as stage:
-        made = snapshot_index(source, target, stage)
+        snapshot = snapshot_index(source, target, stage)
     summary = (
-        f"{target}: {counted(made.documents, 'document')} in "
-        f"{counted(made.segments, 'segment')}, generation {made.generation}; "
-        f"{counted(made.linked, 'file')} shared, {made.copied} copied; sound"
+        f"{target}: {counted(snapshot.documents, 'document')} in "
+        f"{counted(snapshot.segments, 'segment')}, generation {snapshot.generation}; "
+        f"{counted(snapshot.linked, 'file')} shared, {snapshot.copied} copied; sound"
     )
-    tell(summary, {"folder": str(target), **made._asdict()}, as_json=as_json, quiet=quiet)
+    tell(summary, {"folder": str(target), **snapshot._asdict()}, as_json=as_json, quiet=quiet)

@@ -31,13 +31,20 @@ from eval.settings import (
     TuneSettings,
 )
 
+# The files that the command writes, and those that no other command writes.
+_WRITTEN_FILES = {
+    *("report.json", "report.md", "report.tex", "tuned.toml", "simplest.toml", "values.csv"),
+    *("figures", "query-map"),
+}
+_ONLY_TUNE = {"tuned.toml", "values.csv"}
+
 
 @click.command("tune", cls=Command)
 @click.argument("data", metavar="DATA", shell_complete=complete_path)
 @queries_option("choose by, of a corpus or an index", "made from the documents")
 @Settings("data_settings", QuestionSettings, leave_out=("depth", "dev_share"))
 @Settings(
-    "asked",
+    "settings",
     TuneSettings,
     "minutes max_latency max_size",
     options=[
@@ -71,7 +78,7 @@ from eval.settings import (
     ],
 )
 @Settings(
-    "loaded", EncoderOptions, options=[device_option, download_option], defaults={"cache": True}
+    "encoder", EncoderOptions, options=[device_option, download_option], defaults={"cache": True}
 )
 @Settings("resampling", Resampling)
 @result_options("the report, figures, and tuned.toml and simplest.toml if they gain,")
@@ -79,10 +86,10 @@ def tune_command(
     data: str,
     queries: str | None,
     data_settings: QuestionSettings,
-    asked: TuneSettings,
-    loaded: EncoderOptions,
+    settings: TuneSettings,
+    encoder: EncoderOptions,
     resampling: Resampling,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Choose the settings of encoder, passages, BM25 and fusion that are best on DATA.
 
@@ -98,23 +105,27 @@ def tune_command(
     from eval import tune
     from retriever.files import check_output
 
-    if shown.report is not None:
-        check_output(shown.report, "that of an earlier `tune`", _not_of_tune)
-    wanted = replace(
-        asked,
+    if results.report is not None:
+        check_output(results.report, "that of an earlier `tune`", _foreign_file)
+    complete_settings = replace(
+        settings,
         queries=None if queries is None else Path(queries),
-        loading=loaded.loading(),
+        loading=encoder.loading(),
         data=data_settings,
         resampling=resampling,
     )
     with Stages() as progress:
-        found = data_set(Path(data))
-        result = tune(found, wanted, progress=progress, notify=say, command=command_line())
-    shown.show(result)
+        result = tune(
+            data_set(Path(data)),
+            complete_settings,
+            progress=progress,
+            notify=say,
+            command=command_line(),
+        )
+    results.show(result)
 
 
-def _not_of_tune(names: set[str]) -> str | None:
-    own = "report.json report.md report.tex tuned.toml simplest.toml values.csv figures query-map"
-    # No other command writes these.
-    is_of_tune = not names.isdisjoint({"tuned.toml", "values.csv"})
-    return min(names - set(own.split()), default=None if is_of_tune else min(names))
+def _foreign_file(names: set[str]) -> str | None:
+    """Return a file of a folder that `tune` did not write; None if it wrote all of them."""
+    is_of_tune = not names.isdisjoint(_ONLY_TUNE)
+    return min(names - _WRITTEN_FILES, default=None if is_of_tune else min(names))

@@ -96,11 +96,11 @@ def facets_text(facets: Facets) -> str:
     for name, facet in facets.fields.items():
         rows = [
             [
-                one.value if isinstance(one.value, str) else json.dumps(one.value),
-                f"{one.matches:,}",
-                f"{one.documents:,}",
+                value.value if isinstance(value.value, str) else json.dumps(value.value),
+                f"{value.matches:,}",
+                f"{value.documents:,}",
             ]
-            for one in facet.values
+            for value in facet.values
         ]
         if facet.distinct > len(rows):
             rows.append([f"… {facet.distinct - len(rows):,} more", "", ""])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,17 @@ from retriever.terminal import table
 if TYPE_CHECKING:
     from retriever import Index
 
+# The words for `AnalyzerSettings.division`.
+_DIVISIONS = {"icu": ", ICU", "grams": "", "plain": ", division of earlier releases"}
+
 
 def index_facts(index: Index) -> dict[str, Any]:
-    """Facts of an index, and of the files that it was made of."""
+    """Return the facts of an index, and of the files that it was made of."""
     from retriever.errors import DamagedIndexError
-    from retriever.index import remembered_files
+    from retriever.index.refreshing import remembered_files
 
     facts = index.info() | {"copies": index.count_copies()}
-    # What is remembered of sources may be damaged: `doctor` and `refresh` say so.
+    # The memory of the sources may be damaged, which `doctor` and `refresh` report.
     with suppress(DamagedIndexError):
         facts["files"] = remembered_files(index.store).to_json()
     return facts
@@ -28,54 +31,101 @@ def index_facts(index: Index) -> dict[str, Any]:
 
 def fact_lines(info: dict[str, Any]) -> Iterator[str]:
     """Yield the lines in which `info` prints the facts of an index."""
-    encoder = info["encoder"]
-    analyzer = info["analyzer"]
-    long_texts = info["long_texts"]
-    structures = info["structures"]
-    segments = info.get("segments", [])
-    memory = structures["memory_bytes"]
     facts = {
         "index": f"{info.get('folder', info['index'])} (format {info['format_version']}, "
         f"created {info['created']})",
-        "documents": f"{info['documents']:,}"
-        + (f", {info['copies']:,} of them exact copies of others" if info["copies"] else ""),
-        "passages": f"{info['passages']:,}"
-        + (
-            f" in {counted(len(segments), 'segment')}, {info['waiting_passages']:,} waiting in the "
-            f"database, {info['deleted_passages']:,} deleted"
-            if "segments" in info
-            else ""
-        ),
-        **info.get("store", {}),
-        "index type": structures["index_type"]
-        + (f", within {human_bytes(memory)}" if memory else ""),
-        "size": human_bytes(info["bytes"]),
-        "encoder": f"{encoder['encoder']} ({encoder['dimensions']} dimensions)",
-        "fingerprint": encoder["fingerprint"],
-        "computed": "in " + ", ".join(encoder["computed"]) if encoder["computed"] else "",
-        "backend": encoder["backend"],
-        "analyzer": f"{analyzer['language']}"
-        + (f" ({', '.join(info['languages'])})" if info["languages"] else "")
-        + {"icu": ", ICU", "grams": "", "plain": ", division of earlier releases"}[
-            analyzer["division"]
-        ]
-        + (", stemmed" if analyzer["stemming"] else "")
-        + (", stop words removed" if analyzer["stop_words"] else "")
-        + (", terms of an earlier release" if analyzer["terms"] == "parts" else ""),
-        "fit": _fit_line(info["fit"]) if info["fit"].get("words") else "",
-        "calibrated": "; ".join(map(_calibrated_line, info["calibration"].values())),
-        "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} pieces",
-        "context": long_texts["context"],
+        **_content_facts(info),
+        **_encoder_facts(info["encoder"]),
+        **_search_facts(info),
     }
     yield from (f"{name:<12} {value}" for name, value in facts.items() if value)
     if "files" in info:
         yield from file_lines(info["files"])
-    if encoder["meta"]:
-        yield from ("", *meta_lines(encoder["meta"]))
+    if info["encoder"]["meta"]:
+        yield from ("", *meta_lines(info["encoder"]["meta"]))
     for path, what in info.get("remains", {}).items():
         yield f"{'beside it':<12} {path}: {what}"
-    if not segments:
-        return
+    if segments := info.get("segments"):
+        yield ""
+        yield from _segment_lines(segments)
+
+
+def _content_facts(info: dict[str, Any]) -> dict[str, str]:
+    """Return the counts and sizes of an index, in words."""
+    structures = info["structures"]
+    memory = structures["memory_bytes"]
+    documents = f"{info['documents']:,}"
+    if info["copies"]:
+        documents += f", {info['copies']:,} of them exact copies of others"
+    passages = f"{info['passages']:,}"
+    if "segments" in info:
+        passages += (
+            f" in {counted(len(info['segments']), 'segment')}, {info['waiting_passages']:,} "
+            f"waiting in the database, {info['deleted_passages']:,} deleted"
+        )
+    return {
+        "documents": documents,
+        "passages": passages,
+        **info.get("store", {}),
+        "index type": structures["index_type"]
+        + (f", within {human_bytes(memory)}" if memory else ""),
+        "size": human_bytes(info["bytes"]),
+    }
+
+
+def _encoder_facts(encoder: dict[str, Any]) -> dict[str, str]:
+    """Return the encoder of an index, in words."""
+    return {
+        "encoder": f"{encoder['encoder']} ({encoder['dimensions']} dimensions)",
+        "fingerprint": encoder["fingerprint"],
+        "computed": "in " + ", ".join(encoder["computed"]) if encoder["computed"] else "",
+        "backend": encoder["backend"],
+    }
+
+
+def _search_facts(info: dict[str, Any]) -> dict[str, str]:
+    """Return how an index analyzes, weights and divides its texts, in words."""
+    long_texts = info["long_texts"]
+    return {
+        "analyzer": _analyzer_line(info["analyzer"], info["languages"]),
+        "fit": _fit_line(info["fit"]) if info["fit"].get("words") else "",
+        "calibrated": "; ".join(map(_calibration_line, info["calibration"].values())),
+        "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} pieces",
+        "context": long_texts["context"],
+    }
+
+
+def _analyzer_line(analyzer: dict[str, Any], languages: Sequence[str]) -> str:
+    line = f"{analyzer['language']}" + (f" ({', '.join(languages)})" if languages else "")
+    line += _DIVISIONS[analyzer["division"]]
+    line += ", stemmed" if analyzer["stemming"] else ""
+    line += ", stop words removed" if analyzer["stop_words"] else ""
+    return line + (", terms of an earlier release" if analyzer["terms"] == "parts" else "")
+
+
+def _fit_line(fit: dict[str, Any]) -> str:
+    line = f"{fit['strange']:.1%} of words unknown or broken into letters"
+    if fit["questions"]:
+        line += (
+            f"; mean reciprocal rank of {fit['questions']} made-up questions: bm25 "
+            f"{fit['bm25']:.2f}, dense {fit['dense']:.2f}, hybrid {fit['hybrid']:.2f}"
+        )
+    line += f"; weight of embeddings {fit['weight']:g}"
+    if (other := fit.get("strange_weight")) is not None:
+        line += f", of strange queries {other:g}"
+    return line
+
+
+def _calibration_line(calibration: dict[str, Any]) -> str:
+    origin = "made" if calibration["made"] else "judged"
+    return (
+        f"{calibration['mode']} by {calibration['questions']:,} {origin} questions, "
+        f"{calibration['false_answers']:.1%} false answers"
+    )
+
+
+def _segment_lines(segments: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield a table of segments, with the recall of each search structure below its line."""
     rows = [
         [
             str(segment["segment"]),
@@ -88,30 +138,15 @@ def fact_lines(info: dict[str, Any]) -> Iterator[str]:
         for segment in segments
     ]
     header, *lines = table(["segment", "passages", "size", "structure"], rows, left=(3,))
-    yield from ("", header)
+    yield header
     for line, segment in zip(lines, segments, strict=True):
         yield line
-        measured = [f"{one['recall']:.4f} ({one['effort']})" for one in segment["recall"]]
-        if measured:
-            yield f"{9 * ' '}recall@10 (effort): {', '.join(measured)}"
-
-
-def _calibrated_line(learned: dict[str, Any]) -> str:
-    questions = f"{learned['questions']:,} {'made' if learned['made'] else 'judged'} questions"
-    return f"{learned['mode']} by {questions}, {learned['false_answers']:.1%} false answers"
-
-
-def _fit_line(fit: dict[str, Any]) -> str:
-    found = f"{fit['strange']:.1%} of words unknown or broken into letters"
-    if fit["questions"]:
-        found += (
-            f"; mean reciprocal rank of {fit['questions']} made-up questions: bm25 "
-            f"{fit['bm25']:.2f}, dense {fit['dense']:.2f}, hybrid {fit['hybrid']:.2f}"
-        )
-    found += f"; weight of embeddings {fit['weight']:g}"
-    if (other := fit.get("strange_weight")) is not None:
-        found += f", of strange queries {other:g}"
-    return found
+        recalls = [
+            f"{measurement['recall']:.4f} ({measurement['effort']})"
+            for measurement in segment["recall"]
+        ]
+        if recalls:
+            yield f"{9 * ' '}recall@10 (effort): {', '.join(recalls)}"
 
 
 def uncounted_text(passages: int) -> str:

@@ -63,7 +63,7 @@ _PLOT = option(
 
 
 def result_options(report: str = "", *, plot: bool = False) -> Settings:
-    """--json and more: the command takes `shown: ResultOptions`.
+    """--json and more: the command takes `results: ResultOptions`.
 
     `report` is what the help says that --output writes; `plot` is whether there is --plot.
     """
@@ -80,7 +80,7 @@ def result_options(report: str = "", *, plot: bool = False) -> Settings:
             section="Output",
         )
         options.append(folder)
-    return Settings("shown", ResultOptions, options=[*options, json_option])
+    return Settings("results", ResultOptions, options=[*options, json_option])
 
 
 def command_line() -> str:

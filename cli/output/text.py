@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def say(line: str, *, err: bool = True) -> None:
     """Print a message of one line, to stderr if `err`.
 
-    Names in it, and what a library says, can hold sequences that steer a terminal. A progress bar
-    on the terminal makes room for it.
+    Control characters in names and in messages of libraries are replaced. A progress bar on the
+    terminal makes room for the line.
     """
     one_line = on_one_line(line)
     bars = sys.modules.get("tqdm")
@@ -38,7 +38,7 @@ def tell(
     as_json: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Print what a command did: as JSON, or else in one line or several, unless quiet."""
+    """Print the result of a command: `facts` as JSON, or else `summary`, unless quiet."""
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
     elif not quiet:
@@ -47,7 +47,7 @@ def tell(
 
 
 def say_earlier_terms(index: Index, *, quiet: bool = False) -> None:
-    """Say that an index has the terms of an earlier release, and what brings those of this one."""
+    """Note that an index has the terms of an earlier release, with the command that renews them."""
     from retriever.index.opened import earlier_terms
 
     if not quiet and (reason := earlier_terms(index.analyzer.settings)):
@@ -58,7 +58,7 @@ def say_earlier_terms(index: Index, *, quiet: bool = False) -> None:
 def tell_encoder(
     folder: Path, lines: Iterable[str], facts: Mapping[str, Any], *, as_json: bool, quiet: bool
 ) -> None:
-    """Print what is known of a new encoder, with a line to paste."""
+    """Print the facts of a new encoder, and the option that names it."""
     from retriever.encoders import EncoderSettings
 
     encoder = str(EncoderSettings(model=str(folder)))
@@ -67,12 +67,12 @@ def tell_encoder(
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: ``1 document``, ``2,000 documents``."""
+    """Return a number with its noun: ``1 document``, ``2,000 documents``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def human_bytes(count: int) -> str:
-    """A size in decimal units: ``1.5 MB``."""
+    """Return a size in decimal units: ``1.5 MB``."""
     size = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
@@ -82,7 +82,7 @@ def human_bytes(count: int) -> str:
 
 
 def meta_summary(facts: dict[str, Any]) -> str:
-    """One line on what `MetaParts.describe` returns."""
+    """Return the facts of `MetaParts.describe` in one line."""
     pooling = f", {facts['pooling']} pooling" if facts["pooling"] else ""
     return (
         f"{facts['method']} of {len(facts['sources'])} encoders, {facts['level']} level"
@@ -91,16 +91,21 @@ def meta_summary(facts: dict[str, Any]) -> str:
 
 
 def meta_lines(facts: dict[str, Any]) -> list[str]:
-    """The sources as a table."""
+    """Return the sources of a meta-embedding as a table."""
     rows = [
-        [one["encoder"], str(one["dimensions"]), f"{one['weight']:.3f}", one["fingerprint"]]
-        for one in facts["sources"]
+        [
+            source["encoder"],
+            str(source["dimensions"]),
+            f"{source['weight']:.3f}",
+            source["fingerprint"],
+        ]
+        for source in facts["sources"]
     ]
     return table(["source", "dimensions", "weight", "fingerprint"], rows)
 
 
 def merge_note(report: IndexingReport) -> str:
-    """What a summary says of the merge at the end; empty if there was none."""
+    """Return the words on the merge at the end of a run; empty if there was none."""
     if not report.merged_segments:
         return ""
     merged = counted(report.merged_segments, "segment")

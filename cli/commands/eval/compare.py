@@ -70,7 +70,7 @@ def compare_command(
     if len(set(runs)) < len(runs):
         raise click.UsageError("a RUN is given twice; name each once")
     texts = query_texts(queries)
-    found = compare(
+    comparison = compare(
         {str(run): run for run in runs},
         qrels,
         measures,
@@ -80,6 +80,6 @@ def compare_command(
         seed=resampling.seed,
     )
     if as_json:
-        click.echo(json.dumps(found.to_json(texts, listed.top)))
+        click.echo(json.dumps(comparison.to_json(texts, listed.top)))
     else:
-        click.echo(without_controls(found.text(texts, listed.top)))
+        click.echo(without_controls(comparison.text(texts, listed.top)))

@@ -42,7 +42,7 @@ def layers_command(
     test: Path | None,
     search: LayerSearchSettings,
     encoder: EncoderOptions,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Average every set of hidden states as in BERT-LC, and report the best.
 
@@ -61,4 +61,4 @@ def layers_command(
     settings = replace(search, encoder=encoder.model, loading=encoder.loading())
     with Stages() as progress:
         result = search_layers(data, settings, test=test, progress=progress, command=command_line())
-    shown.show(result)
+    results.show(result)

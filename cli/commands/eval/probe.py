@@ -38,7 +38,7 @@ def probe_command(
     encoders: SentenceOptions,
     scoring: TransferSettings,
     resampling: Resampling,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Train a classifier to predict length, words, tense, ... from the vectors of encoders.
 
@@ -48,4 +48,4 @@ def probe_command(
     from eval import score_probing
 
     settings = replace(scoring, **encoders.shared(resampling))
-    show_scores(score_probing, datasets, encoders, settings, shown)
+    show_scores(score_probing, datasets, encoders, settings, results)

@@ -90,7 +90,7 @@ def qa_command(
     measures: tuple[str, ...],
     encoder: EncoderOptions,
     resampling: Resampling,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Rank the candidates of each question of DATASET with several systems.
 
@@ -102,12 +102,12 @@ def qa_command(
     from eval import QASettings, rank_systems
     from eval.qa.systems import INTERACTIONS, parse_systems
 
-    kinds = {one.kind for one in parse_systems(systems)}
+    kinds = {system.kind for system in parse_systems(systems)}
     if not kinds & {*INTERACTIONS}:
         refuse("seeds", "it is for training a head, and none is trained here")
     if "cross-encoder" not in kinds:
         refuse("cross_seeds", "it is for training a cross-encoder, and none is trained here")
-    asked = QASettings(
+    settings = QASettings(
         encoder=encoder.model,
         loading=encoder.loading(),
         data=data,
@@ -116,15 +116,15 @@ def qa_command(
         baseline=baseline,
         resampling=resampling,
         query_map=query_map,
-        models=None if shown.report is None else shown.report / "rerankers",
+        models=None if results.report is None else results.report / "rerankers",
     )
     with Stages() as progress:
         result = rank_systems(
             dataset,
             systems,
-            asked,
+            settings,
             progress=progress,
             notify=say,
             command=command_line(),
         )
-    shown.show(result)
+    results.show(result)

@@ -46,7 +46,7 @@ def sts_command(
     supervised: bool,
     training: RelatednessSettings,
     resampling: Resampling,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Correlate the cosines of encoders with human scores of similarity.
 
@@ -61,4 +61,4 @@ def sts_command(
     settings = replace(
         scoring, supervised=training if supervised else None, **encoders.shared(resampling)
     )
-    show_scores(score_sts, datasets, encoders, settings, shown)
+    show_scores(score_sts, datasets, encoders, settings, results)

@@ -94,7 +94,7 @@ def transfer_command(
     search: LayerTransferSettings,
     tested: TransferProtocol,
     resampling: Resampling,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Train and test a classifier on the vectors of encoders.
 
@@ -122,4 +122,4 @@ def transfer_command(
         train_shares=_shares(division.train_share),
         **encoders.shared(resampling),
     )
-    show_scores(score_transfer, datasets, encoders, settings, shown)
+    show_scores(score_transfer, datasets, encoders, settings, results)

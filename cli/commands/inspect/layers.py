@@ -43,7 +43,7 @@ def layers_command(
     read: ReadOptions,
     source: SourceOptions,
     encoder: EncoderOptions,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Show the mean cosine between every two hidden states of a word piece.
 
@@ -52,14 +52,14 @@ def layers_command(
     """
     from eval import inspect_layers
 
-    show_inspection(inspect_layers, source.reader(sources), encoder, shown, read)
+    show_inspection(inspect_layers, source.reader(sources), encoder, results, read)
 
 
 def show_inspection(
     function: Callable[..., Any],
     reader: CorpusReader,
     encoder: EncoderOptions,
-    shown: ResultOptions,
+    results: ResultOptions,
     settings: ReadOptions,
 ) -> None:
     """Call an inspection of `eval` on the texts of `reader`, and show its result."""
@@ -74,4 +74,4 @@ def show_inspection(
             **asdict(settings),
         )
     warn_reader(reader)
-    shown.show(result)
+    results.show(result)

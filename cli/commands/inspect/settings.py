@@ -28,25 +28,25 @@ def settings_command(words: tuple[str, ...], as_json: bool) -> None:
     """
     from retriever.encoders import encoder_keys
 
-    found = _of_command(words) if words else encoder_keys()
+    settings = _of_command(words) if words else encoder_keys()
     if as_json:
         facts = [
             {
-                "key": one.key,
-                "values": one.expected,
-                "default": one.shown,
-                "meaning": one.description,
-                "source": one.source,
+                "key": setting_.key,
+                "values": setting_.expected,
+                "default": setting_.shown,
+                "meaning": setting_.description,
+                "source": setting_.source,
             }
-            for one in found
+            for setting_ in settings
         ]
         click.echo(json.dumps(facts, ensure_ascii=False))
         return
-    for one in found:
-        shown = f"; default: {one.shown}" if one.shown else ""
-        say(f"{one.key}: {one.expected}{shown}", err=False)
-        source = f" ({one.source})" if one.source else ""
-        say(f"    {one.description}{source}", err=False)
+    for setting_ in settings:
+        default = f"; default: {setting_.shown}" if setting_.shown else ""
+        say(f"{setting_.key}: {setting_.expected}{default}", err=False)
+        source = f" ({setting_.source})" if setting_.source else ""
+        say(f"    {setting_.description}{source}", err=False)
 
 
 def _of_command(words: tuple[str, ...]) -> Iterable[Setting]:

@@ -32,7 +32,7 @@ def weights_command(
     text: str,
     unit: Literal["word", "piece"],
     encoder: EncoderOptions,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Show the weight of each word of TEXT in its SBERT-WK vector; the weights sum to 1.
 
@@ -41,4 +41,4 @@ def weights_command(
     from eval import inspect_weights
 
     result = inspect_weights(text, encoder.model, unit=unit, loading=encoder.loading(), notify=say)
-    shown.show(result)
+    results.show(result)

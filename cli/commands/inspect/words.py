@@ -30,15 +30,15 @@ class WordOptions(ReadOptions):
 @click.command("words", cls=Command)
 @sources_argument
 @source_options
-@Settings("counted", WordOptions)
+@Settings("settings", WordOptions)
 @encoder_options(MINILM)
 @result_options("the report")
 def words_command(
     sources: tuple[str, ...],
     source: SourceOptions,
-    counted: WordOptions,
+    settings: WordOptions,
     encoder: EncoderOptions,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Show the words of SOURCE... whose adjacent-layer cosines vary least, moderately and most.
 
@@ -47,4 +47,4 @@ def words_command(
     """
     from eval import inspect_words
 
-    show_inspection(inspect_words, source.reader(sources), encoder, shown, counted)
+    show_inspection(inspect_words, source.reader(sources), encoder, results, settings)

@@ -37,15 +37,15 @@ _BLOCK = 1_000
     section="Output",
 )
 @output_folder("Folder for sentence_length.txt, word_content.txt and bigram_shift.txt.")
-@Settings("asked", ProbingSettings, "words")
+@Settings("settings", ProbingSettings, "words")
 @result_options()
 def probing_command(
     sources: tuple[str, ...],
     source: SourceOptions,
     task: str,
     output: Path,
-    asked: ProbingSettings,
-    shown: ResultOptions,
+    settings: ProbingSettings,
+    results: ResultOptions,
 ) -> None:
     """Make probing sets in SentEval's form from the sentences of SOURCE.
 
@@ -55,18 +55,18 @@ def probing_command(
     """
     from eval import make_probing
 
-    asked = replace(asked, tasks=PROBING_TASKS if task == "all" else (task,))
-    if "wc" not in asked.tasks:
+    settings = replace(settings, tasks=PROBING_TASKS if task == "all" else (task,))
+    if "wc" not in settings.tasks:
         refuse("words", f"it belongs to wc, and --task is {task}")
-    if "-" in sources and asked.passes > 1:
+    if "-" in sources and settings.passes > 1:
         raise click.UsageError(
             "wc and bshift read SOURCE twice, and standard input can be read only once; name a "
             "file, or --task sentlen"
         )
     reader = source.reader(sources)
-    result = make_probing(lambda: _texts(reader), output, asked)
+    result = make_probing(lambda: _texts(reader), output, settings)
     warn_reader(reader)
-    shown.show(result)
+    results.show(result)
 
 
 def _texts(reader: CorpusReader) -> Iterator[str]:

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     section="Output",
 )
 @output_folder("New folder for the corpus to search, the questions and their judgments.")
-@Settings("asked", MadeQuestionSettings, "questions")
+@Settings("settings", MadeQuestionSettings, "questions")
 @result_options()
 def questions_command(
     sources: tuple[str, ...],
     source: SourceOptions,
     kinds: tuple[str, ...],
     output: Path,
-    asked: MadeQuestionSettings,
-    shown: ResultOptions,
+    settings: MadeQuestionSettings,
+    results: ResultOptions,
 ) -> None:
     """Make a question set from SOURCE alone, where nobody has judged what answers what.
 
@@ -58,18 +58,18 @@ def questions_command(
 
     check_question_folder(output)
     if kinds:
-        asked = replace(asked, kinds=tuple(dict.fromkeys(kinds)))
+        settings = replace(settings, kinds=tuple(dict.fromkeys(kinds)))
     with ExitStack() as stack:
         reader: CorpusReader | None = None
         documents: Iterable[Document] | None = _index(sources, stack)
         if documents is None:
             documents = reader = source.reader(sources)
         progress = stack.enter_context(Stages())
-        result = make_questions(documents, asked, progress, say)
+        result = make_questions(documents, settings, progress, say)
     if reader is not None:
         warn_reader(reader)
     result.write(output)
-    shown.show(result)
+    results.show(result)
 
 
 def _index(sources: tuple[str, ...], stack: ExitStack) -> Iterable[Document] | None:

@@ -62,7 +62,7 @@ def cross_encoder_command(
     training: CrossTrainingSettings,
     sampling: SamplingSettings,
     restart: bool,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Fine-tune a cross-encoder on the questions of DATASET.
 
@@ -85,4 +85,4 @@ def cross_encoder_command(
             progress=progress,
             notify=say,
         )
-    shown.show(result)
+    results.show(result)

@@ -82,7 +82,7 @@ def encoder_command(
     training: EncoderTrainingSettings,
     sampling: SamplingSettings,
     restart: bool,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Fine-tune an encoder on DATA, and keep the best epoch on dev.
 
@@ -94,15 +94,15 @@ def encoder_command(
     from eval import CorpusPairs, EncoderFitSettings, fit_encoder
 
     reader: CorpusReader | None = None
-    given: EncoderData
+    training_data: EncoderData
     if goal.pairs is None:
-        given = [data_set(Path(one)) for one in sources]
+        training_data = [data_set(Path(source_)) for source_ in sources]
     else:
         reader = source.reader(sources)
-        given = CorpusPairs(reader, goal.pairs, goal.sample, training.seed)
+        training_data = CorpusPairs(reader, goal.pairs, goal.sample, training.seed)
     with Stages() as progress:
         result = fit_encoder(
-            given,
+            training_data,
             output,
             EncoderFitSettings(
                 encoder.model,
@@ -117,4 +117,4 @@ def encoder_command(
         )
     if reader is not None:
         warn_reader(reader)
-    shown.show(result)
+    results.show(result)

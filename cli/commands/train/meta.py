@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
-from cli.evaluation_options import (
-    DataSet,
-)
+from cli.evaluation_options import DataSet
 from cli.options import (
     Command,
     Settings,
@@ -30,12 +29,12 @@ from retriever.encoders.meta import MetaSettings, Method, UnsupSettings
 
 if TYPE_CHECKING:
     from eval import ScoredPairs
+    from retriever.documents import CorpusReader
     from retriever.encoders.meta import MetaEpoch
 
 
+# Settings of sup and unsup.
 _ATTENTION = "weights epochs patience learning_rate weight_decay"
-
-
 _METHOD = option(
     "--method",
     type=click.Choice(get_args(Method)),
@@ -113,38 +112,23 @@ def meta_command(
     method = combination.method
     if method not in ("sup", "unsup"):
         refuse(_ATTENTION, "it belongs to --method sup and unsup")
-    chosen = replace(combination, training=training)
+    settings = replace(combination, training=training)
     FORM.check_target(output)
-    reads = method in ("svd", "gcca", "unsup")
-    if reads and not sources:
-        raise click.UsageError(f"{method} is fitted on texts: name a CORPUS")
-    if sources and not reads:
-        say(f"note: {method} has nothing to fit on texts; CORPUS is not read")
-    reader = source.reader(sources) if reads else None
-    with Stages(quiet=quiet) as progress:
-        steps: dict[str, Any] = {}
-
-        def begin(texts: int) -> None:
-            steps["texts"] = progress("encoding texts", texts)
-
-        def epoch(one: MetaEpoch) -> None:
-            if "epochs" not in steps:
-                steps["epochs"] = progress("training epochs", chosen.training.epochs)
-            if one.epoch:
-                steps["epochs"](1)
-
+    reader = _corpus_reader(method, sources, source)
+    with Stages(quiet=quiet) as stage:
+        progress = _FittingProgress(stage, settings.training.epochs)
         encoder = fit_meta(
             corpus_texts(reader) if reader else (),
             encoders,
             output,
-            chosen,
+            settings,
             train=_pairs(train, "train"),
             dev=_pairs(dev, "dev"),
             device=device,
             download=download,
-            begin=begin,
-            done=lambda texts, pieces: steps["texts"](texts),
-            epoch=epoch,
+            begin=progress.begin,
+            done=progress.encoded,
+            epoch=progress.epoch,
             notify=say,
         )
     if reader:
@@ -156,16 +140,54 @@ def meta_command(
     tell_encoder(output, lines, facts, as_json=as_json, quiet=quiet)
 
 
+def _corpus_reader(
+    method: Method, sources: tuple[str, ...], source: SourceOptions
+) -> CorpusReader | None:
+    """Return the reader of the texts that a method is fitted on; None if it needs none."""
+    needs_texts = method in ("svd", "gcca", "unsup")
+    if needs_texts and not sources:
+        raise click.UsageError(f"{method} is fitted on texts: name a CORPUS")
+    if sources and not needs_texts:
+        say(f"note: {method} has nothing to fit on texts; CORPUS is not read")
+    return source.reader(sources) if needs_texts else None
+
+
+class _FittingProgress:
+    """A bar over encoded texts, then one over epochs."""
+
+    def __init__(self, stage: Stages, epochs: int) -> None:
+        self._stage = stage
+        self._epochs = epochs
+        self._count_texts: Callable[[int], None] | None = None
+        self._count_epochs: Callable[[int], None] | None = None
+
+    def begin(self, texts: int) -> None:
+        """Begin the bar over texts."""
+        self._count_texts = self._stage("encoding texts", texts)
+
+    def encoded(self, texts: int, pieces: int) -> None:
+        """Count encoded texts."""
+        del pieces
+        if self._count_texts is not None:
+            self._count_texts(texts)
+
+    def epoch(self, state: MetaEpoch) -> None:
+        """Count an epoch; number 0 is the state before the training."""
+        if self._count_epochs is None:
+            self._count_epochs = self._stage("training epochs", self._epochs)
+        if state.epoch:
+            self._count_epochs(1)
+
+
 def _pairs(path: Path | None, split: Literal["train", "dev"]) -> ScoredPairs | None:
-    """The scored pairs of a file, or of one split of a folder."""
+    """Return the scored pairs of a file, or of one split of a folder."""
     from eval import read_sts
     from retriever.errors import SourceError
 
     if path is None:
         return None
     task = read_sts(path)
-    found = task.subsets[0].pairs if path.is_file() else getattr(task, split)
-    if found is None:
+    pairs: ScoredPairs | None = task.subsets[0].pairs if path.is_file() else getattr(task, split)
+    if pairs is None:
         raise SourceError(f"{path}: has no {split} split; name a file of scored pairs")
-    pairs: ScoredPairs = found
     return pairs

@@ -70,7 +70,7 @@ def reranker_command(
     training: HeadTrainingSettings,
     sampling: SamplingSettings,
     encoder: EncoderOptions,
-    shown: ResultOptions,
+    results: ResultOptions,
 ) -> None:
     """Train a head on the vectors of DATASET's training questions and their passages.
 
@@ -95,4 +95,4 @@ def reranker_command(
             progress=progress,
             notify=say,
         )
-    shown.show(result)
+    results.show(result)

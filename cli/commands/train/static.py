@@ -25,6 +25,7 @@ from cli.source_options import SourceOptions, corpus_texts, source_options
 from retriever.encoders.static import FITTED, FitSettings, LSASettings
 
 if TYPE_CHECKING:
+    from retriever.documents import CorpusReader
     from retriever.encoders.settings import Static
     from retriever.encoders.static import StaticModel
 
@@ -71,7 +72,7 @@ def static_command(
     texts of SOURCE, which is read as `retriever index` reads it, and find the components that all
     texts share. lsa makes word vectors of SOURCE itself, which are averaged.
     """
-    from retriever.encoders.static import FORM, fit_lsa, fit_static
+    from retriever.encoders.static import FORM, fit_static
 
     if method == "lsa":
         refuse("vectors a components", f"{method} has no use for it")
@@ -89,25 +90,38 @@ def static_command(
         raise click.UsageError(f"{method} is fitted on texts: name a SOURCE")
     else:
         reader = source.reader(sources)
-        texts = corpus_texts(reader)
         with EncodingProgress(reader, quiet=quiet) as progress:
-
-            def done(texts: int, words: int) -> None:
-                progress.window(texts, 0)
-                progress.encoded(texts, words)
-
-            if method == "lsa":
-                model = fit_lsa(texts, replace(lsa, sample=fit.sample), done=done)
-            else:
-                model = fit_static(
-                    vectors or "", method, texts, settings=fit, download=download, done=done
-                )
+            model = _fit(method, reader, vectors or "", lsa, fit, progress, download=download)
         warn_reader(reader)
     model.save(output)
     _report(model, method, output, quiet=quiet, as_json=as_json)
 
 
+def _fit(
+    method: Static | Literal["lsa"],
+    reader: CorpusReader,
+    vectors: str,
+    lsa: LSASettings,
+    fit: FitSettings,
+    progress: EncodingProgress,
+    *,
+    download: bool,
+) -> StaticModel:
+    """Fit an encoder on the texts of a corpus."""
+    from retriever.encoders.static import fit_lsa, fit_static
+
+    def count(texts: int, words: int) -> None:
+        progress.window(texts, 0)
+        progress.encoded(texts, words)
+
+    texts = corpus_texts(reader)
+    if method == "lsa":
+        return fit_lsa(texts, replace(lsa, sample=fit.sample), done=count)
+    return fit_static(vectors, method, texts, settings=fit, download=download, done=count)
+
+
 def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_json: bool) -> None:
+    """Print the facts of a new encoder."""
     words = len(model.lexicon.vectors)
     fitted = model.fitted
     facts: dict[str, Any] = {
@@ -124,6 +138,7 @@ def _report(model: StaticModel, method: str, output: Path, *, quiet: bool, as_js
 
 
 def _fitted_line(facts: dict[str, Any]) -> str:
+    """Return the words on the texts that an encoder was fitted on."""
     parameters = facts["parameters"]
     origin = facts["provenance"]
     a = parameters["a"]
