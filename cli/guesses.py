@@ -1,11 +1,11 @@
-"""Words that people try first, and what to type instead: data for the messages of `cli.main`.
+"""Words that people try first, and commands and options to type instead, for error messages.
 
-A guess is looked up by its meaning before names with similar letters are offered.
+`cli.main` looks a word up here before it offers names with similar letters.
 """
 
 from __future__ import annotations
 
-# Commands of other programs and languages: what to type after `retriever`.
+# Commands of other programs, with the words to type after `retriever`.
 COMMAND_GUESSES = {
     "add": "index",
     "ask": "query",
@@ -42,7 +42,7 @@ COMMAND_GUESSES = {
     "watch": "index SOURCE --watch",
     "web": "serve",
 }
-# Options: what to type instead, the first that the command has.
+# Options, with replacements. The first one that the command has is offered.
 OPTION_GUESSES = {
     "--bm25": ("--mode bm25",),
     "--collection": ("--index",),
@@ -92,7 +92,7 @@ OPTION_GUESSES = {
     "-n": ("-k",),
     "-t": ("-k",),
 }
-# Options that no command has in this sense, and those that only another command has.
+# Options that no command has in this sense, or only another command has.
 OPTIONS_OF_OTHER_COMMANDS = {
     "--ext": "`retriever index FOLDER --include '*.md'`",
     "--extension": "`retriever index FOLDER --include '*.md'`",

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from retriever.index import Index, RefreshReport
 
 
-# Bytes of the name of a source in that of its index: both, and what is beside it, fit into 255.
+# Maximum bytes of a source's name in the name of its index, which has a limit of 255.
 _LONGEST_NAME = 200
 
 
-# Time before an answer for files that an earlier release read.
+# Maximum time before an answer for reading files again that an earlier release read, in s.
 _OUTDATED_SECONDS = 10.0
 
 
@@ -39,7 +39,7 @@ def changes_text(report: RefreshReport) -> str:
 
 
 def warn_refresh(report: RefreshReport, *, quiet: bool = False) -> None:
-    """Say what was skipped, what was read in part, and what an earlier release had read."""
+    """Report skipped files, files that were read in part, and files of an earlier release."""
     from cli.output.progress import loss_lines, say_skipped
 
     say_skipped(report.skipped, report.problems)
@@ -55,7 +55,7 @@ def warn_refresh(report: RefreshReport, *, quiet: bool = False) -> None:
 
 
 def refresh_for_query(index: Index, *, quiet: bool = False) -> None:
-    """Refresh an index before it answers, and say what has changed unless `quiet`."""
+    """Refresh an index before it answers, and report the changes unless `quiet`."""
     from cli.output.progress import Stages
     from retriever.files import folder_cache, private_files
 
@@ -77,10 +77,10 @@ def index_in(sources: Sequence[str], encoder: Mapping[str, Any], *, quiet: bool 
         raise click.UsageError("--in: expected a folder or a file, found standard input")
     paths = list(dict.fromkeys(map(os.path.abspath, map(path_on_disk, sources))))
     digest = hashlib.sha256(b"\0".join(map(os.fsencode, sorted(paths)))).hexdigest()[:8]
-    # Its name begins with that of a source, which may be as long as a name can be.
+    # The name begins with the name of a source, which may be as long as the system allows.
     name = os.path.basename(min(paths)).encode(errors="replace")[:_LONGEST_NAME]
     place = folder_cache() / f"{name.decode(errors='ignore')}-{digest}.index"
-    # The sources may be private.
+    # Private sources need a private index.
     make_private(place.parent)
     if place.exists():
         make_private(place, whole=True)
@@ -98,13 +98,13 @@ def _index_in_cache(
 
     reader = None
     if not place.exists():
-        # A source that cannot be read is refused before there is an index of it.
+        # Refuses a source that cannot be read before an index is made.
         for path in paths:
             CorpusReader([path])
         reader = CorpusReader(paths, on_error="skip", on_empty="yield")
     index = Index.create(place, **encoder, lock_timeout=PATIENCE)
     try:
-        # Without a document, a fault of before is told again.
+        # An index without documents is built again, which reports its faults again.
         if index.sources and len(index):
             refresh_for_query(index, quiet=quiet)
             return index
@@ -123,7 +123,7 @@ def _index_in_cache(
 
 
 def follow(index: Index, stop: Event) -> None:
-    """Refresh an index whenever a source changes, until `stop` is set, and say what happens."""
+    """Refresh an index whenever a source changes, until `stop` is set, and report changes."""
     from retriever.errors import RetrieverError
     from retriever.index import watched
 
@@ -161,7 +161,7 @@ def open_index(
     lock_timeout: float = 0.0,
     quiet: bool = False,
 ) -> Index:
-    """Open the index of `--in`, if sources are given, else that of `--index`."""
+    """Open the index of `--in` if there are sources, else the index of `--index`."""
     from retriever.index import Index
 
     source_of_folder = click.get_current_context().get_parameter_source("folder")
@@ -175,6 +175,6 @@ def open_index(
 watch_option = option(
     "--watch",
     is_flag=True,
-    help="Go on refreshing: follow the sources of the index until Ctrl-C.",
+    help="Keep refreshing: follow the sources of the index until Ctrl-C.",
     section="Index",
 )

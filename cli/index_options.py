@@ -52,21 +52,21 @@ class IndexOptions:
     """The settings of an index that are given, by the names of `INDEX_FIELDS`."""
 
     def __init__(self, **values: Any) -> None:
-        self.given = {name: value for name, value in values.items() if value is not None}
+        self.values = {name: value for name, value in values.items() if value is not None}
 
     @property
     def on_long(self) -> OnLong | None:
         """The treatment of texts beyond the encoder's window, if it is given."""
-        return self.given.get("on_long")
+        return self.values.get("on_long")
 
     @property
     def context(self) -> Context | None:
         """The text before each passage, if it is given."""
-        return self.given.get("context")
+        return self.values.get("context")
 
     def keywords(self) -> dict[str, Any]:
         """Return the given settings as `Index.create` takes them."""
-        keywords = dict(self.given)
+        keywords = dict(self.values)
         if "memory" in keywords:
             keywords["memory_bytes"] = byte_size(keywords.pop("memory"))
         return keywords
@@ -80,23 +80,23 @@ class IndexOptions:
     def analyzer(self) -> AnalyzerSettings | None:
         """Return the given settings of the analyzer; None if there are none."""
         names = AnalyzerSettings.__dataclass_fields__
-        given = {name: value for name, value in self.given.items() if name in names}
-        return AnalyzerSettings(**given) if given else None
+        keywords = {name: value for name, value in self.values.items() if name in names}
+        return AnalyzerSettings(**keywords) if keywords else None
 
 
 def index_options(
-    options: str, others: str, shown_defaults: Mapping[str, str] | None = None
+    listed: str, unlisted: str, shown_defaults: Mapping[str, str] | None = None
 ) -> Settings:
     """Return options of an index; the command takes `index_settings: IndexOptions`.
 
-    `others` are keys of --set. `shown_defaults` are the defaults that the help shows, in place of
-    those of a new index.
+    The settings in `listed` are options, those in `unlisted` are keys of --set. `shown_defaults`
+    are the defaults that the help shows, in place of those of a new index.
     """
-    names = {*options.split(), *others.split()}
+    names = {*listed.split(), *unlisted.split()}
     return Settings(
         "index_settings",
         IndexOptions,
-        options,
+        listed,
         declared=INDEX_FIELDS,
         metavars={"on_long": "HOW", "index_type": "TYPE"},
         leave_out=INDEX_FIELDS.keys() - names,
@@ -105,9 +105,9 @@ def index_options(
 
 
 def byte_size(text: str) -> int:
-    """A size such as 500MB or 2.5GB (powers of 1,000), or a number of bytes, at least 1."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?B?)", text.strip().upper())
-    size = int(float(found[1]) * _UNITS[found[2]]) if found and found[2] in _UNITS else 0
+    """Parse a size such as 500MB or 2.5GB (powers of 1,000), or a number of bytes, at least 1."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?B?)", text.strip().upper())
+    size = int(float(match[1]) * _UNITS[match[2]]) if match and match[2] in _UNITS else 0
     if size < 1:
         raise click.UsageError(f"memory: expected a size such as 500MB or 2GB, found {text!r}")
     return size

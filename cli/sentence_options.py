@@ -35,21 +35,21 @@ datasets_argument = click.argument(
 
 @dataclass(frozen=True)
 class SentenceOptions(LayerOptions, EncoderOptions):
-    """The encoders that are scored, and the one that the others are compared with."""
+    """The encoders to score, and the baseline among them."""
 
     encoders: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
     baseline: str | None = None
 
     def names(self) -> tuple[str, ...]:
-        """Their text forms; that of --model if no other is named."""
+        """Return the text forms of the encoders; --model if no other is named."""
         from eval import named_encoders
 
-        asked = self.encoders or (() if self.lists else (self.model or MINILM,))
-        return named_encoders(asked, self.lists, self.model)
+        encoders = self.encoders or (() if self.lists else (self.model or MINILM,))
+        return named_encoders(encoders, self.lists, self.model)
 
     def shared(self, resampling: Resampling) -> dict[str, Any]:
-        """The settings that scores of every kind have; a baseline without a model is of --model."""
+        """Return the settings of every score; a baseline without a model is one of --model."""
         from retriever.encoders import over_model
 
         return {

@@ -56,9 +56,9 @@ def open_indexes(
     encoder: EncoderOptions,
     **keywords: Any,
 ) -> dict[str, Index]:
-    """The indexes that a command names, by name, open until the stack ends.
+    """Open the indexes that a command names; return them by name. The stack closes them.
 
-    Without any, the one that $RETRIEVER_INDEX names.
+    Without any, it opens the index that $RETRIEVER_INDEX names, else .retriever.
     """
     from retriever import Index, load_query_map, load_synonyms, open_store
 
@@ -82,5 +82,5 @@ def open_indexes(
 
 
 def url_host(host: str) -> str:
-    """An address as URLs have it."""
+    """Return a host as URLs write it."""
     return f"[{host}]" if ":" in host else host

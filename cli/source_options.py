@@ -31,7 +31,7 @@ types_option = option(
 
 @dataclass(frozen=True, slots=True)
 class FieldOptions:
-    """Which field holds what, and types of columns; what is not given is detected."""
+    """Names of fields and types of columns; those that are not given are detected."""
 
     id_field: str | None = setting(
         None, "Field that holds the id.", shown="id, _id or generated", section="Input"
@@ -48,26 +48,26 @@ class FieldOptions:
     types: tuple[str, ...] = ()
 
     def fields(self) -> Fields:
-        """The names, for a reader."""
+        """Return the names and types for a reader."""
         from retriever.documents import Fields
 
         types: dict[str, Any] = {}
-        for given in self.types:
+        for text in self.types:
             # A name may hold a comma.
-            found = re.findall(r"(.+?)=(\w+)(?:,|\Z)", given)
-            known = len(types)
-            types.update(found)
-            if ",".join(map("=".join, found)) != given or len(types) != known + len(found):
+            pairs = re.findall(r"(.+?)=(\w+)(?:,|\Z)", text)
+            expected_number = len(types) + len(pairs)
+            types.update(pairs)
+            if ",".join(map("=".join, pairs)) != text or len(types) != expected_number:
                 raise click.UsageError(
                     f"--types: expected NAME=TYPE once for each column, with commas between, such "
-                    f"as zip=string,born=date, found {given!r}"
+                    f"as zip=string,born=date, found {text!r}"
                 )
         return Fields(self.id_field, self.text_field, self.title_field, types)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions(FieldOptions):
-    """How sources are read."""
+    """Form of the sources, and the treatment of malformed records."""
 
     sql: str | None = setting(
         None, "Read the rows of this query of SQLite databases.", section="Input"
@@ -99,7 +99,7 @@ class SourceOptions(FieldOptions):
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
     ) -> CorpusReader:
-        """What reads the sources; a document without text is skipped, or yielded."""
+        """Return the reader of the sources, which skips or yields documents without text."""
         from retriever.documents import CorpusReader, TextForm
 
         delimiter = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
@@ -116,7 +116,7 @@ class SourceOptions(FieldOptions):
 
 
 FIELDS = "id_field text_field title_field"
-# Of commands that read texts alone.
+# For commands that read texts alone.
 source_options = Settings("source", SourceOptions)
 field_options = Settings("names", FieldOptions, FIELDS, options=[types_option])
 document_options = Settings(
@@ -129,7 +129,7 @@ document_options = Settings(
 
 
 def corpus_texts(reader: CorpusReader) -> Iterator[str]:
-    """The text of each document as it is encoded: title, space, text."""
+    """Yield the text of each document as it is encoded: title, space, text."""
     from retriever.documents import passage_text
 
     for document in reader:

@@ -26,7 +26,7 @@ restart_option = option(
 
 
 def sampling_options(defaults: SamplingSettings) -> Callable[[Any], Callable[..., Any]]:
-    """The command takes `sampling: SamplingSettings`, with these defaults."""
+    """Return options of sampling; the command takes `sampling: SamplingSettings`."""
     values = {name: value for name, value in asdict(defaults).items() if value is not None}
     return Settings("sampling", SamplingSettings, "negatives", defaults=values)
 
@@ -34,5 +34,8 @@ def sampling_options(defaults: SamplingSettings) -> Callable[[Any], Callable[...
 def fine_tuning_options(
     kind: type[CrossTrainingSettings] | type[EncoderTrainingSettings], first: str = ""
 ) -> Callable[[Any], Callable[..., Any]]:
-    """The command takes `training` of this kind; `first` is shown before its other options."""
+    """Return options of fine-tuning; the command takes `training` of this kind.
+
+    `first` are settings whose options stand before the others.
+    """
     return Settings("training", kind, f"{first} train epochs", metavars={"train": "full|last:N"})

@@ -145,9 +145,7 @@ class CalibrationSettings(Checked):
         **_BETWEEN_0_AND_1,
     )
     questions: int = setting(2_000, "Maximum number of questions, drawn at random.", low=100)
-    folds: int = setting(
-        5, "Number of parts, each of which is tested on what the others teach.", low=2
-    )
+    folds: int = setting(5, "Number of cross-validation folds.", low=2)
     resamples: int = setting(1000, "Number of resamples of the intervals of areas.", low=100)
     seed: int = setting(0, "Random seed of the parts and resamples.", low=0)
 

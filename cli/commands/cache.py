@@ -73,7 +73,7 @@ def _total(indexes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _remove(facts: dict[str, Any]) -> bool:
-    """Remove an index, and say so in its facts; return False and name it if it must stay."""
+    """Remove an index, and record that in `facts`; report one that cannot be removed."""
     from retriever.errors import RetrieverError
     from retriever.files import remove_index
 
@@ -88,7 +88,7 @@ def _remove(facts: dict[str, Any]) -> bool:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    """Return the sources, documents and bytes of one index, or why it cannot be opened."""
+    """Return the sources, documents and bytes of an index, or the problem of opening it."""
     from retriever.errors import RetrieverError
     from retriever.index import Index
 
@@ -109,7 +109,7 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of all files below a folder, of which a writer may remove some meanwhile."""
+    """Return the bytes of all files below a folder, while a writer may remove some of them."""
     size = 0
     for file in folder.rglob("*"):
         with suppress(FileNotFoundError):

@@ -11,6 +11,7 @@ from cli.index_access import in_option, open_index
 from cli.options import Command, Location, index_option, json_option, option
 from retriever.terminal import without_controls
 
+# A range of lines, and a number above every line.
 _LINES = re.compile(r"([0-9]{1,9})(?:[-:]([0-9]{1,9})?)?")
 _LAST_LINE = 10**9
 

@@ -66,32 +66,32 @@ class RankingOptions:
     """The settings of a search that are given, by the names of `search_fields`."""
 
     def __init__(self, **values: Any) -> None:
-        self.given = {name: value for name, value in values.items() if value is not None}
+        self.values = {name: value for name, value in values.items() if value is not None}
 
     def settings(self) -> SearchSettings:
         """Return the given settings, with the defaults of the library for the others."""
-        given = dict(self.given)
+        values = dict(self.values)
         # The command line wins over a file of settings that names another method of fusion.
         source = click.get_current_context().get_parameter_source
         alpha = source("alpha")
         fusion = source("fusion")
         names: tuple[str, ...] = ()
-        if alpha is ParameterSource.DEFAULT_MAP and given.get("fusion") == "rrf":
+        if alpha is ParameterSource.DEFAULT_MAP and values.get("fusion") == "rrf":
             names = USED_BY_METHOD["convex"]
         if fusion is ParameterSource.DEFAULT_MAP and alpha is ParameterSource.COMMANDLINE:
             names = ("fusion", *USED_BY_METHOD["rrf"])
         for name in names:
-            given.pop(name, None)
-        return search_settings(None, given)
+            values.pop(name, None)
+        return search_settings(None, values)
 
 
-def ranking_options(shown: str, *, leave_out: Collection[str] = (), **defaults: Any) -> Settings:
+def ranking_options(listed: str, *, leave_out: Collection[str] = (), **defaults: Any) -> Settings:
     """Return the options of a search; the command takes `ranking: RankingOptions`."""
     usual = SearchSettings()
     return Settings(
         "ranking",
         RankingOptions,
-        shown,
+        listed,
         declared=search_fields(),
         metavars={"alpha": "WEIGHT"},
         defaults={"k": usual.k, "mode": usual.mode, **defaults},

@@ -1,4 +1,4 @@
-"""Hits as text for a person, and as JSON for a program."""
+"""Hits as text for a terminal."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from retriever.terminal import on_one_line, table, without_controls
 if TYPE_CHECKING:
     from retriever import Expansion, Facets, Hit, SearchSettings
 
+# Lines of an excerpt of a passage.
 _LINES = 3
 _INDENT = 5 * " "
 Spans = Sequence[tuple[int, int]]
@@ -43,7 +44,7 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
     width: Callable[[str], int] = len
     narrow = text.isprintable() and text.replace("…", "").isascii()
     if not narrow or (styled and spans):
-        # Imported only where characters have other widths than 1: it loads slowly.
+        # Loads slowly, and is needed only for characters of other widths than 1.
         import wcwidth
 
         wrap = wcwidth.wrap
@@ -58,7 +59,7 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
 
 
 def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
-    """A table of each hit's component scores and ranks, and how they became one score."""
+    """Return a table of each hit's component scores and ranks, below the formula of the score."""
     fusion = settings.fusion
     reranked = any(hit.first_rank is not None for hit in hits)
     if reranked:
@@ -74,13 +75,13 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
         )
     columns = {"rank": "rank", "score": "score"} | ({"first_rank": "first"} if reranked else {})
     columns |= {"dense": "dense", "dense_rank": "rank", "bm25": "bm25", "bm25_rank": "rank"}
-    rows = [[*(_shown(getattr(hit, name)) for name in columns), hit.id] for hit in hits]
+    rows = [[*(_score_text(getattr(hit, name)) for name in columns), hit.id] for hit in hits]
     header = [*columns.values(), "id"]
     return "\n".join([how, *table(header, rows, left=(len(header) - 1,))])
 
 
 def expansion_lines(expansions: Sequence[Expansion], cells: int) -> list[str]:
-    """For each expansion of a query a line with its terms, as many as fit."""
+    """Return a line for each expansion of a query, cut at `cells`."""
     lines = []
     for expansion in expansions:
         terms = [" + ".join(alternative) for alternative in expansion.alternatives]
@@ -91,7 +92,7 @@ def expansion_lines(expansions: Sequence[Expansion], cells: int) -> list[str]:
 
 
 def facets_text(facets: Facets) -> str:
-    """A table for each field: its values, with matches and documents."""
+    """Return a table for each field: its values, with matches and documents."""
     lines = []
     for name, facet in facets.fields.items():
         rows = [
@@ -108,14 +109,14 @@ def facets_text(facets: Facets) -> str:
     return "\n".join(lines)
 
 
-def _shown(value: float | None) -> str:
+def _score_text(value: float | None) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     return "-" if value is None else str(value)
 
 
 def _excerpt(passage: str, spans: Spans, limit: int) -> tuple[str, Spans]:
-    """The part of about `limit` characters that holds the most spans, and where they are in it."""
+    """Return the excerpt of about `limit` characters with the most spans, and the spans in it."""
     start = 0
     stop = len(passage)
     if limit < stop:

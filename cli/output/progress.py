@@ -15,9 +15,9 @@ from retriever.terminal import on_one_line
 if TYPE_CHECKING:
     from retriever.documents import CorpusReader
 
-# Columns whose types are printed, and warnings of columns and fields.
+# Maximum number of columns whose types are printed, and of warnings of columns and fields.
 _COLUMNS = 20
-# What files lost, by `LossKind`.
+# Descriptions of losses, by `LossKind`.
 _LOSSES = {
     "pages": "with pages without text",
     "characters": "with characters that have no names",
@@ -30,7 +30,7 @@ _BAR = "{percentage:3.0f}% |{bar}| "
 
 @dataclass(slots=True)
 class DocumentsRead:
-    """What `EncodingProgress` asks of a reader, in documents instead of bytes."""
+    """Progress of a reader for `EncodingProgress`, in documents instead of bytes."""
 
     total_bytes: int | None
     bytes_read: int = 0
@@ -41,7 +41,7 @@ class DocumentsRead:
 
 
 class _AboveBars(logging.Handler):
-    """Prints what the writer of an index expects of a long build, above any bars."""
+    """Prints announcements of long builds of the index writer above any bars."""
 
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm
@@ -99,12 +99,11 @@ class EncodingProgress(_Bars):
         super().__init__(quiet=quiet)
         self._reader = reader
         self._passages = 0
-        # Of the current window: where the bar stood, the bytes read by then, and the passages that
-        # these bytes still have to give.
-        self._window_start = 0
-        self._bytes_read = 0
-        self._unencoded = 0
-        self._encoded_since = 0
+        # State of the current window.
+        self._window_start = 0  # position of the bar at its start
+        self._bytes_read = 0  # by the reader at its start
+        self._unencoded = 0  # passages that are read and not encoded at its start
+        self._encoded_since = 0  # passages since its start
         total = reader.total_bytes
         self._show(
             total=total,
@@ -133,9 +132,9 @@ class EncodingProgress(_Bars):
             ahead = self._bytes_read - self._window_start
             self.finished(self._window_start + ahead * self._encoded_since // self._unencoded)
 
-    def finished(self, reached: int) -> None:
-        """The corpus was read up to `reached` bytes at the end of what is encoded."""
-        self._bar.update(max(0, reached - self._bar.n))
+    def finished(self, position: int) -> None:
+        """Move the bar to `position`, the bytes of the corpus whose passages are encoded."""
+        self._bar.update(max(0, position - self._bar.n))
 
 
 class ShardsProgress(EncodingProgress):
@@ -163,7 +162,7 @@ class Stages(_Bars):
 
 
 def warn_metadata(reader: CorpusReader) -> None:
-    """Report types of columns, and metadata that is not what its column or field should be."""
+    """Report types of columns, and metadata of other types than their columns or fields."""
     for source, columns in reader.columns.items():
         if columns:
             named = [f"{name} {kind}" for name, kind in islice(columns.items(), _COLUMNS)]
@@ -178,9 +177,9 @@ def warn_metadata(reader: CorpusReader) -> None:
 
 
 def warn_reader(reader: CorpusReader, *, quiet: bool = False) -> None:
-    """Report which ids the reader made, which records it merged or skipped, and its files.
+    """Report the ids that the reader made, the records that it merged or skipped, and its files.
 
-    With `quiet`, only what was lost.
+    With `quiet`, only losses are reported for files.
     """
     from retriever.documents.decoding import REMEDY
 
@@ -204,7 +203,7 @@ def warn_reader(reader: CorpusReader, *, quiet: bool = False) -> None:
 
 
 def say_skipped(skipped: int, problems: Sequence[str]) -> None:
-    """Report the records that were skipped, of which the first have messages."""
+    """Report the number of skipped records, and the messages of the first ones."""
     for problem in problems:
         say(f"skipped: {problem}")
     if skipped > len(problems):
@@ -212,7 +211,7 @@ def say_skipped(skipped: int, problems: Sequence[str]) -> None:
 
 
 def file_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table of files, by `FilesReport.to_json`; none without files."""
+    """Yield the lines of a table of files; `report` is that of `FilesReport.to_json`."""
     kinds = sorted(report["read"].items(), key=lambda item: -item[1])
     read = ", ".join(f"{files:,} {label}" for label, files in kinds)
     if read:
@@ -226,7 +225,7 @@ def file_lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def left_out_line(files: Mapping[str, int]) -> str:
-    """Return the line of the files of folders that are not read, by suffix or another reason."""
+    """Return the line on files of folders that are left out, by suffix or another reason."""
     from retriever.documents.folders import TEXT_SUFFIXES, include_advice, left_out_text
 
     advice = include_advice(files, TEXT_SUFFIXES)
@@ -234,7 +233,7 @@ def left_out_line(files: Mapping[str, int]) -> str:
 
 
 def loss_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the files that were read in part, by `FilesReport.to_json`, and what each lost."""
+    """Yield the files that were read in part, and their losses."""
     if not report["in_part"]:
         return
     losses = ", ".join(f"{files:,} {_LOSSES[kind]}" for kind, files in report["losses"].items())

@@ -19,14 +19,14 @@ from retriever.terminal import without_controls
 
 @dataclass(frozen=True, slots=True)
 class ResultOptions:
-    """Where a result goes, and what is printed."""
+    """Destinations of a result, and the form in which it is printed."""
 
     plot: Path | None = None
     report: Path | None = None
     as_json: bool = False
 
     def show(self, result: Any) -> None:
-        """Write the report and draw the figure, if they are asked for, and print the result."""
+        """Print the result; write the report and draw the figure if they have a path."""
         if self.report is not None:
             names = [path.relative_to(self.report) for path in result.write(self.report)]
             files = sorted(name.name for name in names if len(name.parts) == 1)
@@ -44,7 +44,7 @@ class ResultOptions:
 
 
 def _check_target(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    """Refuse a figure or a report that cannot be written, before any work is done for it."""
+    """Refuse a figure or a report that cannot be written, before any other work."""
     if value is not None:
         from eval import check_figure, check_report_folder
 
@@ -63,9 +63,9 @@ _PLOT = option(
 
 
 def result_options(report: str = "", *, plot: bool = False) -> Settings:
-    """--json and more: the command takes `results: ResultOptions`.
+    """Return --json and more; the command takes `results: ResultOptions`.
 
-    `report` is what the help says that --output writes; `plot` is whether there is --plot.
+    `report` names the files of --output, which exists only with them. `plot` adds --plot.
     """
     options: list[Decorator] = [_PLOT] if plot else []
     if report:
@@ -84,5 +84,5 @@ def result_options(report: str = "", *, plot: bool = False) -> Settings:
 
 
 def command_line() -> str:
-    """The command that runs."""
+    """Return the running command as a line for a shell."""
     return shlex.join(["retriever", *sys.argv[1:]])

@@ -30,7 +30,7 @@ from retriever.terminal import without_controls
 
 @dataclass(frozen=True)
 class ListOptions:
-    """What is listed."""
+    """Queries to list, and queries without a relevant document."""
 
     top: int = setting(
         5,

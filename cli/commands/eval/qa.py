@@ -36,7 +36,7 @@ _SYSTEMS = ("bm25", "cosine", "hybrid")
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What is ranked, how often it is trained, and what is listed."""
+    """The split to rank, the number of trainings, and the questions to list."""
 
     split: str = setting("test", "Split to rank.", section="Input")
     cross_seeds: int = setting(

@@ -35,7 +35,7 @@ from retriever.settings import setting
 
 
 def _shares(text: str) -> tuple[float, ...]:
-    """Shares above 0, up to 1, separated by commas."""
+    """Parse shares above 0, up to 1, separated by commas."""
     try:
         shares = tuple(float(Fraction(part)) for part in text.split(","))
     except (ValueError, ZeroDivisionError):
@@ -49,7 +49,7 @@ def _shares(text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolOptions:
-    """How a task is divided, and layers are chosen on it."""
+    """Division of a task, and the choice of layers on it."""
 
     protocol: ProtocolName | None = setting(
         None,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How much is read."""
+    """Amount of text to read."""
 
     limit: int = setting(1000, "Maximum number of texts to read.", low=1)
 

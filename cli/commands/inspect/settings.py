@@ -28,7 +28,7 @@ def settings_command(words: tuple[str, ...], as_json: bool) -> None:
     """
     from retriever.encoders import encoder_keys
 
-    settings = _of_command(words) if words else encoder_keys()
+    settings = _settings_of(words) if words else encoder_keys()
     if as_json:
         facts = [
             {
@@ -49,7 +49,8 @@ def settings_command(words: tuple[str, ...], as_json: bool) -> None:
         say(f"    {setting_.description}{source}", err=False)
 
 
-def _of_command(words: tuple[str, ...]) -> Iterable[Setting]:
+def _settings_of(words: tuple[str, ...]) -> Iterable[Setting]:
+    """Return the settings that the command of these words takes with --set."""
     from cli.main import cli
 
     command: click.Command | None = cli

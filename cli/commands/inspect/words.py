@@ -21,7 +21,7 @@ from retriever.settings import setting
 
 @dataclass(frozen=True)
 class WordOptions(ReadOptions):
-    """Which words are shown."""
+    """Choice of the words to show."""
 
     min_count: int = setting(5, "Minimum number of occurrences of a word.", low=1)
     top: int = setting(20, "Maximum number of words to show in each group.", low=1)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from retriever.documents import CorpusReader
 
 
+# Texts between two updates of the bar.
 _BLOCK = 1_000
 
 
@@ -70,6 +71,7 @@ def probing_command(
 
 
 def _texts(reader: CorpusReader) -> Iterator[str]:
+    """Yield the texts of a corpus, with a bar."""
     with EncodingProgress(reader) as progress:
         for number, document in enumerate(reader, 1):
             yield document.text

@@ -61,7 +61,7 @@ def questions_command(
         settings = replace(settings, kinds=tuple(dict.fromkeys(kinds)))
     with ExitStack() as stack:
         reader: CorpusReader | None = None
-        documents: Iterable[Document] | None = _index(sources, stack)
+        documents: Iterable[Document] | None = _open_index(sources, stack)
         if documents is None:
             documents = reader = source.reader(sources)
         progress = stack.enter_context(Stages())
@@ -72,8 +72,8 @@ def questions_command(
     results.show(result)
 
 
-def _index(sources: tuple[str, ...], stack: ExitStack) -> Iterable[Document] | None:
-    """The documents of the one source, if it is an index."""
+def _open_index(sources: tuple[str, ...], stack: ExitStack) -> Iterable[Document] | None:
+    """Open the index that is the only source; return None if there is no such index."""
     from retriever import Index, NotAnIndexError
 
     if len(sources) > 1 or not ("://" in sources[0] or Path(sources[0]).is_dir()):

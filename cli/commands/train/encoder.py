@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PairOptions:
-    """What the data are read as."""
+    """Form of the training data."""
 
     pairs: Literal["title"] | None = setting(
         None, "Read DATA as a corpus, and train on titles and texts of documents.", section="Input"
