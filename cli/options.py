@@ -555,18 +555,7 @@ def encoder_options(
         kind_settings: settings of `kind` that are options.
         kind_options: further options, whose parameters are fields of `kind`.
     """
-    options: list[Decorator] = [
-        option(
-            "--model",
-            default="",
-            metavar="MODEL",
-            shell_complete=complete_model,
-            help="Folder, bundled model, cached hub id, file of word vectors, or URL#NAME; then "
-            "::KEY=VALUE (`retriever inspect settings`).",
-            show_default=model,
-            section="Encoder",
-        )
-    ]
+    options = [_model_option(model)]
     if listed:
         from retriever.encoders import EncoderSettings
 
@@ -582,4 +571,18 @@ def encoder_options(
         options=[*options, device_option, download_option, *kind_options],
         defaults={"cache": cache},
         leave_out=() if cache else ("cache",),
+    )
+
+
+def _model_option(default: str) -> Decorator:
+    """Return --model; `default` is the default in its help."""
+    return option(
+        "--model",
+        default="",
+        metavar="MODEL",
+        shell_complete=complete_model,
+        help="Folder, bundled model, cached hub id, file of word vectors, or URL#NAME; then "
+        "::KEY=VALUE (`retriever inspect settings`).",
+        show_default=default,
+        section="Encoder",
     )

@@ -124,18 +124,10 @@ def index_command(
     _warn_documents(outcome)
     size = _index_size(folder)
     facts = {**_facts(reader, outcome), "seconds": seconds, "bytes": size}
-    report = outcome.report
-    shows_deleted = run.recreate or run.prune or report.deleted
+    deletes = run.recreate or run.prune
     summary = (
-        f"{folder}: {report.added:,} added, {report.updated:,} updated, "
-        f"{report.unchanged:,} unchanged, "
-        + (f"{report.deleted:,} deleted, " if shows_deleted else "")
-        + f"{reader.skipped:,} skipped"
-        + (f", {reader.empty:,} empty" if reader.empty else "")
-        + f"; {counted(report.passages, 'passage')} encoded"
-        + (f" ({counted(report.split, 'document')} split)" if report.split else "")
-        + f" in {seconds:.1f} s"
-        + merge_note(report)
+        f"{folder}: {_counts(reader, outcome.report, deletes=deletes)} in {seconds:.1f} s"
+        + merge_note(outcome.report)
         + (f"; exact copies of others: {outcome.copies:,}" if outcome.copies else "")
         + f"; {human_bytes(size)} on disk"
     )
@@ -225,6 +217,18 @@ def _facts(reader: CorpusReader, outcome: _Outcome) -> dict[str, Any]:
         "files_left_out": dict(reader.files_left_out),
         "left_out": {name: count.records for name, count in reader.left_out.items()},
     }
+
+
+def _counts(reader: CorpusReader, report: IndexingReport, *, deletes: bool) -> str:
+    """Return the counts of a run in words, with 0 deleted documents only if it `deletes` any."""
+    return (
+        f"{report.added:,} added, {report.updated:,} updated, {report.unchanged:,} unchanged, "
+        + (f"{report.deleted:,} deleted, " if deletes or report.deleted else "")
+        + f"{reader.skipped:,} skipped"
+        + (f", {reader.empty:,} empty" if reader.empty else "")
+        + f"; {counted(report.passages, 'passage')} encoded"
+        + (f" ({counted(report.split, 'document')} split)" if report.split else "")
+    )
 
 
 def _index_size(folder: Location) -> int:

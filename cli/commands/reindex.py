@@ -70,11 +70,7 @@ def reindex_command(
                 read=documents.count,
             )
         except KeyboardInterrupt:
-            say(
-                f"{folder}: the old index keeps serving; "
-                f"{counted(report.added, 'document')} of this run committed to the new one, what "
-                "was being encoded is lost; run the same command again to resume"
-            )
+            _say_interrupted(folder, report)
             raise
     has_changed = new_index is not None
     seconds = round(time.monotonic() - started, 3)
@@ -96,6 +92,15 @@ def reindex_command(
     if has_changed:
         summary = _summary(folder, documents.bytes_read, report, seconds)
     tell(summary, facts, as_json=as_json, quiet=quiet)
+
+
+def _say_interrupted(folder: Location, report: IndexingReport) -> None:
+    """Say what an interrupted run leaves, and how to resume it."""
+    say(
+        f"{folder}: the old index keeps serving; "
+        f"{counted(report.added, 'document')} of this run committed to the new one, what "
+        "was being encoded is lost; run the same command again to resume"
+    )
 
 
 def _summary(folder: Location, documents: int, report: IndexingReport, seconds: float) -> str:

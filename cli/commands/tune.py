@@ -126,6 +126,6 @@ def tune_command(
 
 
 def _foreign_file(names: set[str]) -> str | None:
-    """Return a file of a folder that `tune` did not write; None if it wrote all of them."""
+    """Return a file of a folder that `tune` may not have written; None if it wrote all files."""
     is_of_tune = not names.isdisjoint(_ONLY_TUNE)
     return min(names - _WRITTEN_FILES, default=None if is_of_tune else min(names))

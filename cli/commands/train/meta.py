@@ -133,11 +133,10 @@ def meta_command(
         )
     if reader:
         warn_reader(reader)
-    facts = encoder.meta_parts().describe()
-    summary = f"{output}: {meta_summary(facts)}, window {encoder.spec.max_length}"
-    facts = {"fingerprint": encoder.spec.fingerprint, **facts}
-    lines = (summary, *meta_lines(facts))
-    tell_encoder(output, lines, facts, as_json=as_json, quiet=quiet)
+    description = encoder.meta_parts().describe()
+    summary = f"{output}: {meta_summary(description)}, window {encoder.spec.max_length}"
+    facts = {"fingerprint": encoder.spec.fingerprint, **description}
+    tell_encoder(output, (summary, *meta_lines(facts)), facts, as_json=as_json, quiet=quiet)
 
 
 def _corpus_reader(
