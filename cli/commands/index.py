@@ -124,9 +124,8 @@ def index_command(
     _warn_documents(outcome)
     size = _index_size(folder)
     facts = {**_facts(reader, outcome), "seconds": seconds, "bytes": size}
-    deletes = run.recreate or run.prune
     summary = (
-        f"{folder}: {_counts(reader, outcome.report, deletes=deletes)} in {seconds:.1f} s"
+        f"{folder}: {_counts(reader, outcome.report, run)} in {seconds:.1f} s"
         + merge_note(outcome.report)
         + (f"; exact copies of others: {outcome.copies:,}" if outcome.copies else "")
         + f"; {human_bytes(size)} on disk"
@@ -219,11 +218,12 @@ def _facts(reader: CorpusReader, outcome: _Outcome) -> dict[str, Any]:
     }
 
 
-def _counts(reader: CorpusReader, report: IndexingReport, *, deletes: bool) -> str:
-    """Return the counts of a run in words, with 0 deleted documents only if it `deletes` any."""
+def _counts(reader: CorpusReader, report: IndexingReport, run: UpdateOptions) -> str:
+    """Return the counts of a run in words."""
+    shows_deleted = run.recreate or run.prune or report.deleted
     return (
         f"{report.added:,} added, {report.updated:,} updated, {report.unchanged:,} unchanged, "
-        + (f"{report.deleted:,} deleted, " if deletes or report.deleted else "")
+        + (f"{report.deleted:,} deleted, " if shows_deleted else "")
         + f"{reader.skipped:,} skipped"
         + (f", {reader.empty:,} empty" if reader.empty else "")
         + f"; {counted(report.passages, 'passage')} encoded"

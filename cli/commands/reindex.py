@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,7 +50,7 @@ def reindex_command(
     do not give stay as they are; with --model, those of the encoder are that model's own. An
     interrupted run resumes when you run the same command again.
     """
-    from retriever.index import Index, IndexingReport, reindexed
+    from retriever.index import Index, IndexingReport
     from retriever.index.sources import memory_path
 
     if index_settings.on_long == "error":
@@ -59,20 +60,8 @@ def reindex_command(
         documents = DocumentsRead(index.info()["documents"])
         lacks_labels = not index.passages.labels and memory_path(index.store).exists()
     report = IndexingReport()
-    with EncodingProgress(documents, quiet=quiet) as progress:
-        try:
-            new_index = reindexed(
-                folder,
-                **encoder.keywords(),
-                **index_settings.keywords(),
-                progress=progress,
-                report=report,
-                read=documents.count,
-            )
-        except KeyboardInterrupt:
-            _say_interrupted(folder, report)
-            raise
-    has_changed = new_index is not None
+    keywords = {**encoder.keywords(), **index_settings.keywords()}
+    has_changed = _rebuild(folder, keywords, documents, report, quiet=quiet)
     seconds = round(time.monotonic() - started, 3)
     if report.truncated:
         say(f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window")
@@ -94,13 +83,30 @@ def reindex_command(
     tell(summary, facts, as_json=as_json, quiet=quiet)
 
 
-def _say_interrupted(folder: Location, report: IndexingReport) -> None:
-    """Say what an interrupted run leaves, and how to resume it."""
-    say(
-        f"{folder}: the old index keeps serving; "
-        f"{counted(report.added, 'document')} of this run committed to the new one, what "
-        "was being encoded is lost; run the same command again to resume"
-    )
+def _rebuild(
+    folder: Location,
+    keywords: Mapping[str, Any],
+    documents: DocumentsRead,
+    report: IndexingReport,
+    *,
+    quiet: bool,
+) -> bool:
+    """Rebuild an index with a bar; return whether it has changed. Fills `report`."""
+    from retriever.index import reindexed
+
+    with EncodingProgress(documents, quiet=quiet) as progress:
+        try:
+            new_index = reindexed(
+                folder, **keywords, progress=progress, report=report, read=documents.count
+            )
+        except KeyboardInterrupt:
+            say(
+                f"{folder}: the old index keeps serving; "
+                f"{counted(report.added, 'document')} of this run committed to the new one, what "
+                "was being encoded is lost; run the same command again to resume"
+            )
+            raise
+    return new_index is not None
 
 
 def _summary(folder: Location, documents: int, report: IndexingReport, seconds: float) -> str:

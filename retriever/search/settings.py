@@ -65,7 +65,9 @@ class FusionSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         # A setting that is given its default cannot be told from one that is left out.
-        changed = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        changed = [
+            field_.name for field_ in fields(self) if getattr(self, field_.name) != field_.default
+        ]
         check_used(self.method, changed)
 
     @property
@@ -195,7 +197,10 @@ class SearchKeywords(TypedDict, total=False):
 def search_settings(
     settings: SearchSettings | None, keywords: Mapping[str, Any], others: Sequence[str] = ()
 ) -> SearchSettings:
-    """Settings with single fields replaced; `others` are keywords that the caller takes itself."""
+    """Return settings with single fields replaced.
+
+    `others` are further keywords of the caller, for the message on an unknown keyword.
+    """
     if settings is None:
         settings = _DEFAULT
     elif not isinstance(settings, SearchSettings):
@@ -205,26 +210,30 @@ def search_settings(
         )
     if not keywords:
         return settings
-    given = dict(keywords)
-    if isinstance(given.get("fusion"), str):
-        given["method"] = given.pop("fusion")
-    fusion = given.pop("fusion", settings.fusion)
-    bm25 = given.pop("bm25", settings.bm25)
+    values = dict(keywords)
+    if isinstance(values.get("fusion"), str):
+        values["method"] = values.pop("fusion")
+    fusion = values.pop("fusion", settings.fusion)
+    bm25 = values.pop("bm25", settings.bm25)
     for kind, value in ((FusionSettings, fusion), (BM25Settings, bm25)):
         if not isinstance(value, kind):
             raise TypeError(f"expected {kind.__name__} or single settings, found {value!r:.60}")
-    own, fused, of_bm25 = (
-        {name: given.pop(name) for name in kind.__dataclass_fields__ if name in given}
+    search_values, fusion_values, bm25_values = (
+        {name: values.pop(name) for name in kind.__dataclass_fields__ if name in values}
         for kind in (SearchSettings, FusionSettings, BM25Settings)
     )
-    if given:
-        raise unexpected_keyword(min(given), (*SearchKeywords.__annotations__, *others))
-    if fused.get("method", fusion.method) != fusion.method:
-        # The settings of another method stay behind.
-        fusion = FusionSettings()
-    if fused:
-        fusion = replace(fusion, **fused)
-        check_used(fusion.method, fused)
-    if of_bm25:
-        bm25 = replace(bm25, **of_bm25)
-    return replace(settings, **own, fusion=fusion, bm25=bm25)
+    if values:
+        raise unexpected_keyword(min(values), (*SearchKeywords.__annotations__, *others))
+    if fusion_values:
+        fusion = _changed_fusion(fusion, fusion_values)
+    if bm25_values:
+        bm25 = replace(bm25, **bm25_values)
+    return replace(settings, **search_values, fusion=fusion, bm25=bm25)
+
+
+def _changed_fusion(fusion: FusionSettings, changes: Mapping[str, Any]) -> FusionSettings:
+    """Return the settings with `changes`; a new method drops the settings of the old one."""
+    is_same_method = changes.get("method", fusion.method) == fusion.method
+    changed = replace(fusion if is_same_method else FusionSettings(), **changes)
+    check_used(changed.method, changes)
+    return changed
