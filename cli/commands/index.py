@@ -140,7 +140,7 @@ class _Outcome(NamedTuple):
     """The result of adding documents."""
 
     report: IndexingReport
-    copies: int  # documents of the index that are exact copies of others
+    copies: int | None  # documents that are exact copies of others; None if not counted
     window: int | None  # of the encoder, in word pieces
 
 
