@@ -185,7 +185,7 @@ def test_a_query_may_begin_with_a_hyphen_where_no_option_does(retriever, indexed
         assert f"No such option '{option}'" in done.err
         assert "write --raw -- before the query" in done.err
     done = retriever("query", "red", "--alpha", "-0.5")
-    assert "expected 0 to 1, found -0.5" in done.err
+    assert "-0.5 is not in the range 0<=x<=1" in done.err
     assert "--raw" not in retriever("info", "-40").err
 
 
