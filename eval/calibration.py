@@ -29,8 +29,8 @@ from retriever.search import search_settings
 from retriever.search.calibration import (
     HITS,
     Calibration,
+    exclude_ids,
     feature_names,
-    leaving_out,
     probabilities,
     query_features,
     ranking_of,
@@ -329,7 +329,7 @@ def _ranked(
     owners = list[int]()
     for place, (text, answers) in enumerate(zip(texts, judged.values(), strict=True)):
         own = ready and ready._replace(vectors=ready.vectors[place : place + 1])
-        for row, where in enumerate((None, leaving_out(sorted(answers)))):
+        for row, where in enumerate((None, exclude_ids(sorted(answers)))):
             (hits,) = index.search_many([text], search, where=where, ready=own)
             for name, value in _plain(hits, search.mode):
                 plain.setdefault(name, np.zeros(shape))[row, place] = value

@@ -21,7 +21,7 @@ from eval import calibrate, read_question_set
 from eval.calibration import calibration_error
 from eval.datasets.question_forms import splits_of
 from retriever import CorpusReader, Index, SearchSettings
-from retriever.search.calibration import HITS, leaving_out
+from retriever.search.calibration import HITS, exclude_ids
 
 # Averages of word vectors: fast, so that BM25 and fusion decide.
 ENCODER = "all-MiniLM-L6-v2::static=average"
@@ -74,7 +74,7 @@ def main():
             with Index.open(f"{folder}/copy {part}") as copy:
                 copy.delete([id_ for id_ in gone if id_ in copy])
                 for question in asked:
-                    where = leaving_out(sorted(relevant(question))) if question in losing else None
+                    where = exclude_ids(sorted(relevant(question))) if question in losing else None
                     found = {
                         "left out": answer(index, question, search, where),
                         "deleted": answer(copy, question, search),

@@ -632,7 +632,7 @@ def measure_fit(
         passages = view.passage_count
         if added < passages and not is_due(before, passages, languages):
             return
-        state = index.state_of(view)
+        state = index.settings_of(view)
         try:
             encoder = index.encoder(state)
         except RetrieverError:

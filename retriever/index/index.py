@@ -455,7 +455,7 @@ class Index(ReadableIndex):
                 deleted = writer.delete(self._stored_forms(ids or ()))
             else:
                 with self._opened.view() as view:
-                    problem = self._opened.filter_doubt(view, compiled)
+                    problem = self._opened.describe_doubt(view, compiled)
                 if problem:
                     raise FilterError(f"filter: {problem}; nothing was deleted")
                 deleted = writer.delete_where(compiled)
@@ -520,7 +520,7 @@ class Index(ReadableIndex):
         from retriever.index.add import stored_texts
 
         with self._opened.view() as view:
-            state = self._opened.state_of(view)
+            state = self._opened.settings_of(view)
             texts = (
                 (document, stored_texts(document, state.passages, names=False))
                 for document in view.documents()
@@ -538,7 +538,7 @@ class Index(ReadableIndex):
             MissingExtraError: a factory string is given and FAISS is not installed.
         """
         with self._opened.view() as view:
-            dimensions = self._opened.state_of(view).encoder.dimensions
+            dimensions = self._opened.settings_of(view).encoder.dimensions
             return structures.choice(view.passage_count, dimensions)
 
     def rebuild(self, structures: StructureSettings, *, stage: Stage = no_progress) -> int:

@@ -22,7 +22,7 @@ from retriever.errors import (
     EncoderMismatchError,
     unexpected_keyword,
 )
-from retriever.search.queries import unknown_fields
+from retriever.search.queries import describe_unknown_fields
 from retriever.search.settings import CALIBRATION, FIT
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ class OpenedIndex:
         self.close: Callable[[], None] = reader.close
         try:
             with self.view() as view:
-                state = self.state_of(view)
+                state = self.settings_of(view)
                 if wanted is not None:
                     wanted.check(state, view, store)
         except BaseException:
@@ -343,16 +343,16 @@ class OpenedIndex:
     def state(self) -> IndexState:
         """The settings of the index."""
         with self.view() as view:
-            return self.state_of(view)
+            return self.settings_of(view)
 
-    def last_state(self) -> IndexState:
+    def cached_settings(self) -> IndexState:
         """The settings that the encoder of queries is of, which may have been replaced since."""
         known = self._known
         if known and (self._given or (known.identity, True) in self._chosen):
             return known
         return self.state()
 
-    def state_of(self, view: View) -> IndexState:
+    def settings_of(self, view: View) -> IndexState:
         """The settings of the index that a view is of; EncoderMismatchError if not as expected."""
         known = self._known
         if known is not None and known.identity == view.identity:
@@ -384,14 +384,14 @@ class OpenedIndex:
                 "was given; give that encoder, or none"
             )
 
-    def filter_doubt(self, view: View, where: Where) -> str | None:
+    def describe_doubt(self, view: View, where: Where) -> str | None:
         """What is doubtful about a filter, remembered until the next commit; None if nothing."""
         key = (view.identity, view.generation, where.text)
         known = self._doubts.get(key)
         if known is None:
             if len(self._doubts) >= _FILTERS:
                 self._doubts.clear()
-            mismatch = unknown_fields(view, where.fields) or type_mismatch(
+            mismatch = describe_unknown_fields(view, where.fields) or type_mismatch(
                 where.expression, view.has_type
             )
             known = self._doubts[key] = mismatch or ""

@@ -19,12 +19,13 @@ from retriever.search.engine import Hits, hit_of, ranked_hits, scored_passages
 from retriever.search.queries import (
     Excerpt,
     check_query,
+    describe_unknown_fields,
     excluded_texts,
-    mapped,
-    prepared_queries,
+    map_queries,
+    prepare_queries,
     query_terms,
+    rank_texts,
     search_texts,
-    unknown_fields,
     warn_doubtful,
 )
 from retriever.search.settings import (
@@ -93,9 +94,10 @@ class ReadableIndex:
 
     def __repr__(self) -> str:
         with self._opened.view() as view:
+            encoder = self._opened.settings_of(view).encoder
             return (
                 f"<Index {str(self.store)!r}: {view.count_documents():,} documents, "
-                f"{view.passage_count:,} passages, encoder {self._opened.state_of(view).encoder}>"
+                f"{view.passage_count:,} passages, encoder {encoder}>"
             )
 
     @property
@@ -328,9 +330,7 @@ class ReadableIndex:
             raise ConfigError("collapse: it compares texts; use search_many")
         compiled = None if where is None else compile_where(where)
         excluded = excluded_texts(exclude) if exclude else ()
-        return search_texts(
-            self._opened, texts, resolved, compiled, None, ready, exclude=excluded, brief=True
-        )
+        return rank_texts(self._opened, texts, resolved, compiled, ready, exclude=excluded)
 
     def more_like(
         self,
@@ -359,7 +359,7 @@ class ReadableIndex:
             # Passages overlap: the last one that has begun there.
             begun = [one for one in stored.passages if one[1] <= start] or stored.passages[:1]
             passage, first, last = begun[-1]
-            state = self._opened.state_of(view)
+            state = self._opened.settings_of(view)
             passages = state.passages
             text = passage_text(
                 document_of(stored), (first, last), passages.context, tables=passages.tables
@@ -380,9 +380,9 @@ class ReadableIndex:
         The queries are encoded together. Raises what `search_many` raises.
         """
         wanted = replace(search_settings(settings, {}), mode="hybrid")
-        with prepared_queries(self._opened, texts) as (view, queries):
+        with prepare_queries(self._opened, texts) as (view, queries):
             query_map = self.query_map
-            searched = queries if query_map is None else mapped(query_map, queries)
+            searched = queries if query_map is None else map_queries(query_map, queries)
             return scored_passages(view, wanted, searched)
 
     def browse(self, where: str | Mapping[str, Any] | None = None, *, k: int = 10) -> Hits:
@@ -475,7 +475,7 @@ class ReadableIndex:
             check_query(text)
         with self._opened.view() as view:
             warn_doubtful(self._opened, view, compiled)
-            if problem := unknown_fields(view, top):
+            if problem := describe_unknown_fields(view, top):
                 warnings.warn(f"facets: {problem}", stacklevel=2)
             terms = None
             if text is not None:
@@ -501,7 +501,7 @@ class ReadableIndex:
             FilterError: the filter does not parse.
         """
         with self._opened.view() as view:
-            problem = self._opened.filter_doubt(view, compile_where(where))
+            problem = self._opened.describe_doubt(view, compile_where(where))
         return None if problem is None else f"filter: {problem}"
 
     def difference(self, documents: Iterable[Document]) -> CorpusDifference:
@@ -511,7 +511,7 @@ class ReadableIndex:
         corpus = missing = changed = 0
         stream = iter(documents)
         with self._opened.view() as view:
-            passages = self._opened.state_of(view).passages
+            passages = self._opened.settings_of(view).passages
             while chunk := list(islice(stream, _CHUNK)):
                 stored = view.content_hashes([document.id for document in chunk])
                 corpus += len(chunk)
@@ -565,7 +565,7 @@ class ReadableIndex:
         from retriever.search.syntax import suggested
 
         with self._opened.view() as view:
-            state = self._opened.state_of(view)
+            state = self._opened.settings_of(view)
 
             # The file alone is read: the encoder may not be loaded, as for a BM25 query.
             @cache
@@ -643,7 +643,7 @@ class ReadableIndex:
         from retriever.search.calibration import hit_features
 
         with self._opened.view() as view:
-            analyzer = self._opened.state_of(view).analyzer
+            analyzer = self._opened.settings_of(view).analyzer
             terms = query_terms(self._opened, view, text)
             return hit_features(hits, terms, view, analyzer, mode)
 
@@ -696,7 +696,7 @@ class ReadableIndex:
         from retriever.encoders.registry import describe
 
         with self._opened.view() as view:
-            state = self._opened.state_of(view)
+            state = self._opened.settings_of(view)
             encoder = state.encoder
             return {
                 "index": str(self.store),

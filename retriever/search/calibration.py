@@ -1,7 +1,7 @@
-"""How probable it is that a hit is relevant, and that a query has any relevant hit.
+"""Probabilities that a hit is relevant, and that a query has any relevant hit.
 
-`eval.calibration` learns the coefficients from questions; an index keeps them as JSON, for each
-mode of ranking, and a search applies them to its first `HITS` hits.
+`eval.calibration` learns the coefficients from questions. An index stores them as JSON for each
+mode of ranking. A search applies them to its first `HITS` hits.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from retriever.search.engine import Hit
 
 Floats = NDArray[np.float64]
+# Number of first hits that get probabilities.
 HITS = 10
-# What was learned is out of date if the number of passages has changed by more than this share.
-_CHANGED = 0.2
+# A calibration is out of date if the number of passages has changed by more than this share.
+_MOST_CHANGE = 0.2
+# The component scores of each mode.
 _COMPONENTS: Mapping[Mode, tuple[Mode, ...]] = {
     "dense": ("dense",),
     "bm25": ("bm25",),
@@ -37,40 +39,41 @@ class Answer(NamedTuple):
 
     # Whether `probability` reaches the threshold.
     has_answer: bool
-    # Of a relevant document among the first ten hits.
+    # In [0, 1], of a relevant document among the first ten hits.
     probability: float
-    # Why the probabilities may be wrong by now.
+    # Why the probabilities may be out of date; None if they are not.
     warning: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was learned for a mode of ranking."""
+    """Coefficients that were learned for a mode of ranking."""
 
     mode: Mode
-    # Coefficients of logistic regressions by feature, and for "constant": that a hit is relevant,
-    # and that one of the first ten hits of a query is.
+    # Coefficients of two logistic regressions, by feature and "constant": whether a hit is
+    # relevant, and whether one of the first ten hits of a query is.
     hit: Mapping[str, float]
     query: Mapping[str, float]
-    # The least probability with which a query counts as answered.
+    # Least probability with which a query counts as answered.
     threshold: float
-    # The share of queries without a relevant document that reach it, at most, if they are
+    # Greatest share of queries without a relevant document that reach the threshold, if they are
     # exchangeable with the questions.
     false_answers: float
+    # Number of questions.
     questions: int
     # Whether the questions were made from the documents.
     made: bool
-    # Of the index then.
+    # Number of passages when this was learned.
     passages: int
-    # The settings of fusion and BM25.
+    # Settings of fusion and BM25 when this was learned.
     ranking: Mapping[str, Any]
 
     @classmethod
     def read(cls, view: View, mode: Mode) -> Self | None:
-        """What an index has for a mode; None if nothing, or what another release learned."""
+        """Return the calibration of an index; None without one, or from another release."""
         stored = view.setting(CALIBRATION, {}).get(mode)
         names = ("constant", *feature_names(mode))
-        if stored is None or stored.keys() != {one.name for one in fields(cls)}:
+        if stored is None or stored.keys() != {field.name for field in fields(cls)}:
             return None
         if stored["hit"].keys() != {*names} or stored["query"].keys() != {*names[:-1]}:
             return None
@@ -78,83 +81,102 @@ class Calibration:
         query = {name: stored["query"][name] for name in names[:-1]}
         return cls(**{**stored, "hit": hit, "query": query})
 
-    def judged(
+    def judge(
         self,
         hits: Sequence[Hit],
-        first: Sequence[Hit],
+        ranking: Sequence[Hit],
         terms: Sequence[Term],
         view: View,
         analyzer: Analyzer,
     ) -> list[Hit]:
-        """The same hits with their probabilities, by the first ten hits of the query."""
+        """Return the hits with probabilities.
+
+        Args:
+            hits: the hits, which may be fewer or more than ten.
+            ranking: the first ten hits of the query, before hits were collapsed.
+            terms: the terms of the query.
+            view: the index.
+            analyzer: the analyzer of the index.
+        """
         if not hits:
             return []
-        features = hit_features(first, terms, view, analyzer, self.mode)
-        ids = [hit.id for hit in first]
-        of_hits = dict(zip(ids, probabilities(self.hit, features).tolist(), strict=True))
-        (of_query,) = probabilities(self.query, query_features(features)[None]).tolist()
+        features = hit_features(ranking, terms, view, analyzer, self.mode)
+        ids = [hit.id for hit in ranking]
+        by_id = dict(zip(ids, probabilities(self.hit, features).tolist(), strict=True))
+        (answer,) = probabilities(self.query, query_features(features)[None]).tolist()
         return [
-            replace(hit, probability=of_hits.get(hit.id), answer_probability=of_query)
-            for hit in hits
+            replace(hit, probability=by_id.get(hit.id), answer_probability=answer) for hit in hits
         ]
 
     def answer(
         self, hits: Sequence[Hit], view: View, settings: SearchSettings, least: float | None
     ) -> Answer:
-        """Whether hits that were judged, all or the first of them, hold an answer."""
+        """Decide whether hits with probabilities hold an answer; `least` replaces the threshold."""
         probability = (hits[0].answer_probability if hits else None) or 0.0
-        change = None
+        threshold = self.threshold if least is None else least
+        has_answer = bool(hits) and probability >= threshold
+        return Answer(has_answer, probability, self._describe_change(view, settings))
+
+    def _describe_change(self, view: View, settings: SearchSettings) -> str | None:
+        """Describe why the calibration is out of date; None if it is not."""
         passages = view.passage_count
         weight = view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT)
-        if abs(passages - self.passages) > _CHANGED * self.passages:
+        if abs(passages - self.passages) > _MOST_CHANGE * self.passages:
             change = f"of {self.passages:,} passages, and the index has {passages:,}"
         elif ranking_of(settings, weight) != self.ranking:
             change = "with other settings of fusion or BM25"
-        again = f"probabilities were learned {change}; learn them again with `retriever calibrate`"
-        enough = probability >= (self.threshold if least is None else least)
-        return Answer(bool(hits) and enough, probability, again if change else None)
+        else:
+            return None
+        return f"probabilities were learned {change}; learn them again with `retriever calibrate`"
 
 
 def ranking_of(settings: SearchSettings, weight: float) -> dict[str, Any]:
-    """The settings that scores depend on, as JSON values; `weight` is the index's default."""
+    """Return the settings that scores depend on, as JSON values.
+
+    `weight` is the default weight of the dense component in the index.
+    """
     fusion = settings.fusion.completed(weight)
     return {"fusion": asdict(fusion), "bm25": asdict(settings.bm25)}
 
 
 def feature_names(mode: Mode) -> tuple[str, ...]:
-    """The columns of `hit_features`; all but the last are those of `query_features`."""
-    scores = [name for one in _COMPONENTS[mode] for name in (one, f"{one}_margin")]
+    """Return the columns of `hit_features`; `query_features` has all but the last."""
+    components = _COMPONENTS[mode]
+    scores = [name for component in components for name in (component, f"{component}_margin")]
     return (*scores, "coverage", *(["agreement"] if mode == "hybrid" else []), "log_rank")
 
 
 def hit_features(
     hits: Sequence[Hit], terms: Sequence[Term], view: View, analyzer: Analyzer, mode: Mode
 ) -> Floats:
-    """What tells whether the first ten hits of a query are relevant.
+    """Compute the features of the first ten hits of a query.
 
     Returns:
-        (hits, features) float64, the columns by `feature_names`: the cosine, and its difference
-        from the mean of the other hits; BM25 as a share of the query's sum of idf, and its
-        difference from the others, of which those that are missing count as 0; the share of the
-        query's idf of the terms that the hit holds; the mean of the reciprocal ranks by both
-        components; the logarithm of the rank.
+        (hits, features) float64, with the columns of `feature_names`:
+
+        - the cosine, and its difference from the mean of the other hits;
+        - BM25 as a share of the query's sum of idf, and its difference from the mean of nine other
+          hits, where missing hits count as 0;
+        - the share of the query's idf of the terms that the hit holds;
+        - the mean of the reciprocal ranks by both components;
+        - the natural logarithm of the rank.
     """
     first = hits[:HITS]
-    held = view.document_frequencies(terms)
+    frequencies = view.document_frequencies(terms)
     weights = {
         term: idf("lucene", df, view.passage_count)
         * (term.weight if isinstance(term, Expansion) else 1)
-        for term, df in held.items()
+        for term, df in frequencies.items()
     }
     total = sum(weights.values()) or 1.0
     columns = []
-    for one in _COMPONENTS[mode]:
-        scores = np.array([getattr(hit, one) for hit in first], np.float64)
-        others = len(scores) - 1
-        if one == "bm25":
+    for component in _COMPONENTS[mode]:
+        scores = np.array([getattr(hit, component) for hit in first], np.float64)
+        other_hits = len(scores) - 1
+        if component == "bm25":
             scores = scores / total
-            others = HITS - 1
-        columns += [scores, scores - (scores.sum() - scores) / max(others, 1)]
+            other_hits = HITS - 1
+        columns += [scores, scores - (scores.sum() - scores) / max(other_hits, 1)]
     languages = view.setting("languages", {})
     texts = [f"{hit.title or ''} {hit.passage}" for hit in first]
     names = plain_terms(weights).keys()
@@ -177,26 +199,31 @@ def hit_features(
 
 
 def _holds(names: frozenset[str] | set[str], term: Term) -> bool:
-    """Whether a text with some terms holds a term, or an alternative of an expansion."""
+    """Return whether `names`, the terms of a text, hold a term or an expansion's alternative."""
     if isinstance(term, Expansion):
         return any(names.issuperset(alternative) for alternative in term.alternatives)
     return term in names
 
 
 def query_features(features: Floats) -> Floats:
-    """The greatest value of each column of `hit_features` but the last, in any of the hits."""
+    """Return (features - 1,): the greatest value of each column of `hit_features` but the last."""
     best: Floats = features[:, :-1].max(axis=0)
     return best
 
 
-def leaving_out(ids: Sequence[str]) -> str:
-    """The filter for all documents but these."""
+def exclude_ids(ids: Sequence[str]) -> str:
+    """Return the filter for all documents but these."""
     return f"not (id in ({', '.join(map(written_value, ids))}))"
 
 
 def probabilities(coefficients: Mapping[str, float], features: Floats) -> Floats:
-    """(n,) of a logistic regression, with ``constant`` first and the columns in order."""
+    """Return (n,) probabilities of a logistic regression.
+
+    Args:
+        coefficients: ``constant`` first, then those of the columns in order.
+        features: (n, columns).
+    """
     constant, *weights = coefficients.values()
     # The logistic function, without overflow.
-    found: Floats = (1 + np.tanh((features @ np.array(weights) + constant) / 2)) / 2
-    return found
+    values: Floats = (1 + np.tanh((features @ np.array(weights) + constant) / 2)) / 2
+    return values

@@ -1,4 +1,4 @@
-"""Near-copies among hits: a passage that repeats a better one is folded into it."""
+"""Near-copies among hits and texts: shingles, and collapsing a hit into a better one."""
 
 from __future__ import annotations
 
@@ -14,70 +14,79 @@ import numpy as np
 if TYPE_CHECKING:
     from retriever.search.engine import Hit
 
-# Words of a shingle, and the share of shingles that near-copies have in common.
+# Words of a shingle.
 _WORDS = 3
-_LEAST = 0.9
-# A passage of fewer letters and digits, such as "No abstract available", is not known by itself.
+# Least Jaccard similarity of near-copies.
+_LEAST_SIMILARITY = 0.9
+# A passage with fewer letters and digits, such as "No abstract available", is compared with its
+# title.
 _FEWEST_LETTERS = 40
-# Multipliers of hash functions. Near-copies differ in the least hash of all with 0.1 ** 4.
+# Multipliers of four hash functions. Two near-copies differ in all four least hashes with a
+# probability of 0.1 ** 4.
 _MULTIPLIERS = np.array([[2654435761], [2246822519], [3266489917], [668265263]], np.uint32)
 
 
-def collapsed(hits: Sequence[Hit]) -> list[Hit]:
-    """Hits without near-copies of better ones, whose `copies` name them; ranked anew from 1.
+def collapse(hits: Sequence[Hit]) -> list[Hit]:
+    """Fold hits into better hits that they nearly repeat, and rank the remaining hits from 1.
 
     Passages are near-copies if the Jaccard similarity of their sets of three successive words, in
     lower case and without punctuation, is at least 0.9 (Broder 1997, On the resemblance and
-    containment of documents); passages of fewer words if all of them are equal. A passage without
-    text, or with little, counts with its title. A hit is compared with those that stay.
+    containment of documents). Passages of fewer words are near-copies if all their words are
+    equal. A passage with little or no text is compared with its title. A hit is compared only with
+    remaining hits, whose `copies` name the documents folded into them.
     """
-    kept: list[tuple[frozenset[tuple[str, ...]], Hit, list[str]]] = []
+    remaining: list[tuple[frozenset[tuple[str, ...]], Hit, list[str]]] = []
     for hit in hits:
         shingles = _shingles(identifying_text(hit.title, hit.passage))
-        for other, _, copies in kept:
-            if _alike(shingles, other):
+        for better_shingles, _, copies in remaining:
+            if _is_similar(shingles, better_shingles):
                 copies.append(hit.id)
                 break
         else:
-            kept.append((shingles, hit, []))
+            remaining.append((shingles, hit, []))
     return [
         replace(hit, rank=rank, copies=tuple(copies))
-        for rank, (_, hit, copies) in enumerate(kept, start=1)
+        for rank, (_, hit, copies) in enumerate(remaining, start=1)
     ]
 
 
 def identifying_text(title: str | None, text: str) -> str:
-    """Return what tells a document or passage from others: a short text has its title before it."""
+    """Return the text of a document or passage, with its title before it if the text is short."""
     if title and sum(map(str.isalnum, text)) < _FEWEST_LETTERS:
         return f"{title}\n{text}"
     return text
 
 
 def earliest_copies(texts: Sequence[str]) -> list[int]:
-    """For each text the place of the first near-copy of it, its own if it has none before it.
+    """Return for each text the position of its first near-copy, or its own position.
 
-    Near-copies are those of `collapsed`; a pair is compared if the least hashes of both sets by one
-    of four functions are equal (Broder 1997, Sec. 4), as those of 9,999 in 10,000 near-copies are.
+    Near-copies are defined as in `collapse`. A pair is compared if the least hashes of both sets
+    are equal by one of four functions (Broder 1997, Sec. 4), which holds for 9,999 of 10,000 pairs
+    of near-copies.
     """
     first: list[int] = []
     buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for place, text in enumerate(texts):
+    for position, text in enumerate(texts):
         shingles = _shingles(text)
-        codes = np.array([zlib.crc32(" ".join(one).encode()) for one in shingles], np.uint32)
-        keys = list(enumerate((codes * _MULTIPLIERS).min(axis=1).tolist()))
-        near = sorted({one for key in keys for one in buckets.get(key, ())})
-        copied = next((one for one in near if _alike(shingles, _shingles(texts[one]))), place)
-        first.append(copied)
-        if copied == place:
+        codes = [zlib.crc32(" ".join(words).encode()) for words in shingles]
+        hashes = np.array(codes, np.uint32) * _MULTIPLIERS
+        keys = list(enumerate(hashes.min(axis=1).tolist()))
+        original = position
+        for candidate in sorted({number for key in keys for number in buckets.get(key, ())}):
+            if _is_similar(shingles, _shingles(texts[candidate])):
+                original = candidate
+                break
+        first.append(original)
+        if original == position:
             for key in keys:
-                buckets[key].append(place)
+                buckets[key].append(position)
     return first
 
 
 def _shingles(text: str) -> frozenset[tuple[str, ...]]:
     words = "".join(c if _is_in_word(c) else " " for c in text.lower()).split()
     if len(words) < _WORDS:
-        # Signs alone are compared as they are.
+        # A text of signs alone is compared as it is.
         return frozenset([tuple(words or text.split())])
     return frozenset(zip(*(words[i:] for i in range(_WORDS)), strict=False))
 
@@ -87,10 +96,10 @@ def _is_in_word(character: str) -> bool:
     return character.isalnum() or unicodedata.category(character).startswith("M")
 
 
-def _alike(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]]) -> bool:
-    """Whether two sets have a Jaccard similarity of at least 0.9."""
-    small, large = sorted((len(one), len(other)))
-    if small < _LEAST * large:
+def _is_similar(left: frozenset[tuple[str, ...]], right: frozenset[tuple[str, ...]]) -> bool:
+    """Return whether two sets have a Jaccard similarity of at least 0.9."""
+    small, large = sorted((len(left), len(right)))
+    if small < _LEAST_SIMILARITY * large:
         return False
-    common = len(one & other)
-    return common >= _LEAST * (small + large - common)
+    common = len(left & right)
+    return common >= _LEAST_SIMILARITY * (small + large - common)

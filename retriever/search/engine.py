@@ -37,6 +37,8 @@ _IN_JSON = (
 )
 _VALUES = attrgetter(*_IN_JSON)
 _NOWHERE = Place()
+# Tells by document id and passage number whether a passage may be a hit.
+PassageFilter = Callable[[str, int], bool]
 
 
 @dataclass(slots=True)
@@ -205,11 +207,11 @@ def ranked_hits(
     settings: SearchSettings,
     queries: Sequence[Query],
     where: Where | None = None,
-    is_allowed: Callable[[str, int], bool] | None = None,
+    is_allowed: PassageFilter | None = None,
 ) -> list[list[Hit]]:
     """Return the best `k` documents of each query; ``bm25`` ranks only those that hold a term.
 
-    `is_allowed` tells by document id and passage number whether a passage may be a hit.
+    `is_allowed` tells which passages may be hits; None allows all.
     """
     hits = []
     for candidates, scores, best in _rank_candidates(view, settings, queries, where, is_allowed):
@@ -241,7 +243,7 @@ def ranked_ids(
     settings: SearchSettings,
     queries: Sequence[Query],
     where: Where | None = None,
-    is_allowed: Callable[[str, int], bool] | None = None,
+    is_allowed: PassageFilter | None = None,
 ) -> list[list[tuple[str, float]]]:
     """Return ids and scores alone of the hits of `ranked_hits`."""
     return [
@@ -285,7 +287,7 @@ def _rank_candidates(
     settings: SearchSettings,
     queries: Sequence[Query],
     where: Where | None = None,
-    is_allowed: Callable[[str, int], bool] | None = None,
+    is_allowed: PassageFilter | None = None,
 ) -> list[_RankedCandidates]:
     """Rank the candidates of each query, of more of them until they hold `k` documents."""
     mode = settings.mode
@@ -320,7 +322,7 @@ def _best_documents(
     candidates: Candidates,
     scores: NDArray[np.float64],
     k: int,
-    is_allowed: Callable[[str, int], bool] | None,
+    is_allowed: PassageFilter | None,
 ) -> dict[str, int]:
     """Return the positions of the best candidates of the best `k` documents, by document id.
 

@@ -1,8 +1,7 @@
-"""Documents that hold the phrases of a query, and nothing that it leaves out.
+"""Which documents hold the phrases of a query and none of its excluded texts.
 
-A document holds what is in its text, its title, its name or its keywords.
-Texts are compared with the signs of a keyboard in place of typographic ones, and both as they are
-and as a reader sees their markup.
+A document holds a phrase in its text, its title, its file name or its keywords. Typographic signs
+equal those of a keyboard. Texts are compared as they are and as a reader sees their markup.
 """
 
 from __future__ import annotations
@@ -28,27 +27,27 @@ if TYPE_CHECKING:
 # The parts of a unit that are terms in every language.
 _PARTS = re.compile(r"(?<![^._])[^._'’]+(?![^._])")
 _SUFFIX = re.compile(r"(?<=\w)\.[A-Za-z][A-Za-z0-9]{0,9}$")
-# Passages whose documents a filter names: at most so many, and this share of the index beyond the
-# first few. With more of them, finding the hits without the filter takes less time.
+# Maximum number of passages whose documents a filter lists: this share of the index, but within
+# these two numbers. With more passages, ranking without the filter takes less time.
 _MOST_PASSAGES = 2_000
-_FEW_PASSAGES = 20
+_FEWEST_PASSAGES = 20
 _SHARE = 1 / 20
 # Letters of the longest word whose parts are looked up.
 _LONGEST = 30
-# Signs of a keyboard, each with those that word processors and languages have in its place.
+# Signs of a keyboard, each with its typographic variants.
 _SIGNS = {
     "'": "‘’‚‛‹›´ʹʻʼʽʾʿ′՚׳ꞌ",
     '"': "“”„‟«»″״〝〞",
     "-": "‐‑‒–—―−⸺⸻﹘־",
 }
-_TYPED = {sign: typed for typed, signs in _SIGNS.items() for sign in signs}
-# Soft hyphens, joiners, directions, variation selectors: a reader sees none of them.
+_TYPED = {variant: sign for sign, variants in _SIGNS.items() for variant in variants}
+# Characters that a reader does not see: soft hyphens, joiners, directions, variation selectors.
 _INVISIBLE = "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff"
 # A grave accent is an apostrophe within a word; elsewhere it is a sign of markup.
 _TYPOGRAPHIC = re.compile(f"[{''.join(_TYPED)}{_INVISIBLE}]|(?<=[^\\W_])`(?=[^\\W_])")
 
-# Every repetition is of characters that end it, or bounded: no text takes quadratic time. Every
-# alternative begins with a literal character, so that `re` skips to the next of them.
+# Each repetition ends at a character that it excludes, or is bounded: no text takes quadratic time.
+# Each alternative begins with a literal character, to which `re` can skip.
 _MARKS = re.compile(r"[*_`~=\[<>\\&]")
 _QUOTATION = re.compile(r"\n[ \t]*>[ \t>]*")
 _ADDRESS = r"(?:<[^<>\n]*>|[^()\s<]*(?:\([^()\s]*\)[^()\s]*)*)"
@@ -90,37 +89,38 @@ _SPACES = ("<br>", "<br/>", "<br />", "&nbsp;")
 _ENTITIES = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'"}
 
 
-class Demands:
-    """The passages that may be hits of a query, by the stored texts of their documents.
+class OperatorFilter:
+    """Tells which passages may be hits of a query with phrases or excluded texts.
 
-    Where no passage holds every phrase though the document does, any of its passages may.
+    If a document holds every phrase, but no single passage does, any of its passages may be a hit.
     """
 
     def __init__(self, query: ParsedQuery, view: View, analyzer: Analyzer) -> None:
         self._view = view
         self._analyzer = analyzer
-        self._phrases = {folded(phrase) for phrase in query.phrases}
+        self._phrases = {fold(phrase) for phrase in query.phrases}
         self._languages = view.setting("languages", {})
-        # A word is left out in all its forms, anything else as it is written.
-        words = {text: self._terms_of(typed(text)) for text in query.excluded}
-        self._terms = set(chain.from_iterable(words.values()))
-        self._excluded = {folded(text) for text, terms in words.items() if not terms}
+        # A word is excluded in all its forms, any other text as it is written.
+        word_terms = {text: self._word_terms(replace_typography(text)) for text in query.excluded}
+        self._excluded_terms = set(chain.from_iterable(word_terms.values()))
+        self._excluded_texts = {fold(text) for text, terms in word_terms.items() if not terms}
+        # Numbers of passages by document id.
         self._allowed: dict[str, frozenset[int]] = {}
 
-    def _terms_of(self, text: str) -> set[str]:
-        """The terms of a text that is one word; none of another."""
+    def __call__(self, document: str, passage: int) -> bool:
+        """Return whether a passage may be a hit, by document id and passage number."""
+        if document not in self._allowed:
+            self._allowed[document] = frozenset(self._allowed_passages(document))
+        return passage in self._allowed[document]
+
+    def _word_terms(self, text: str) -> set[str]:
+        """Return the terms of a text that is one word; none for any other text."""
         is_word = self._analyzer.words(text) == [text] and _PARTS.fullmatch(text)
         if not is_word or UNSPACED.search(text):
             return set()
         return set(self._analyzer.forms(text, self._languages))
 
-    def __call__(self, document: str, passage: int) -> bool:
-        """Whether a passage may be a hit; `document` is the id of its document."""
-        if document not in self._allowed:
-            self._allowed[document] = frozenset(self._passages(document))
-        return passage in self._allowed[document]
-
-    def _passages(self, id_: str) -> Iterable[int]:
+    def _allowed_passages(self, id_: str) -> Iterable[int]:
         stored = self._view.document(id_)
         if stored is None:
             return ()
@@ -129,11 +129,12 @@ class Demands:
             # The id of a file is its name with the suffix.
             names = f"{names}\n{stored.id}\n{labels}"
         text = f"{names}\n{stored.text}"
-        if self._terms and any(self._analyzer.spans(text, self._terms, self._languages)):
+        excluded_terms = self._excluded_terms
+        if excluded_terms and any(self._analyzer.spans(text, excluded_terms, self._languages)):
             return ()
         is_markup = kind_of(id_) != "code"
-        phrases = find_phrases(text, self._phrases | self._excluded, is_markup=is_markup)
-        if phrases & self._excluded or not phrases >= self._phrases:
+        phrases = find_phrases(text, self._phrases | self._excluded_texts, is_markup=is_markup)
+        if phrases & self._excluded_texts or not phrases >= self._phrases:
             return ()
         numbers = [
             number
@@ -146,14 +147,16 @@ class Demands:
         return numbers or [number for number, _, _ in stored.passages]
 
 
-def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | None) -> Where | None:
-    """`where`, narrowed to documents with the rarest word of a phrase if these are few enough."""
-    most = min(_MOST_PASSAGES, max(_FEW_PASSAGES, int(_SHARE * view.passage_count)))
+def narrow_filter(
+    query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | None
+) -> Where | None:
+    """Narrow a filter to documents with the rarest word of each phrase, if they are few enough."""
+    most = min(_MOST_PASSAGES, max(_FEWEST_PASSAGES, int(_SHARE * view.passage_count)))
     for phrase in query.phrases:
-        # How a script without spaces is divided depends on what stands around the phrase.
+        # The division of a script without spaces depends on the text around the phrase.
         if UNSPACED.search(phrase):
             continue
-        terms = _rarest_terms(typed(phrase), view, analyzer)
+        terms = _rarest_terms(replace_typography(phrase), view, analyzer)
         number = sum(view.document_frequencies(terms).values())
         if not terms or number > most:
             continue
@@ -165,18 +168,18 @@ def within(query: ParsedQuery, view: View, analyzer: Analyzer, where: Where | No
                 continue
             ids.update(view.documents_of(candidates.passages.tolist()).values())
         listed = ", ".join(map(written_value, sorted(ids))) or '""'
-        also = "" if where is None else f" and ({where.text})"
-        where = compile_where(f"id in ({listed}){also}")
+        outer_filter = "" if where is None else f" and ({where.text})"
+        where = compile_where(f"id in ({listed}){outer_filter}")
     return where
 
 
 def _rarest_terms(phrase: str, view: View, analyzer: Analyzer) -> frozenset[str]:
-    """Terms of which each document with a phrase has one; none of a phrase without words.
+    """Return terms, one of which each document with a phrase has; none without words.
 
-    They are those of its rarest word and of the parts of this word, which markup may divide:
-    ``**impor**tant``.
+    They belong to the rarest word of the phrase and to the parts of this word, which markup may
+    divide: ``**impor**tant``.
     """
-    # The suffix of a file is no word of its name.
+    # The suffix of a file name is not a word.
     words = set(chain.from_iterable(map(_PARTS.findall, analyzer.words(_SUFFIX.sub("", phrase)))))
     forms = _counted_forms(words, view, analyzer)
     if not forms:
@@ -186,13 +189,13 @@ def _rarest_terms(phrase: str, view: View, analyzer: Analyzer) -> frozenset[str]
 
 
 def _terms_of_parts(word: str, view: View, analyzer: Analyzer) -> set[str]:
-    """Terms of which a document has one where it has a word in two or three parts."""
+    """Return terms, one of which a document with the word in two or three parts has."""
     size = len(word)
     if size > _LONGEST:
         return set()
 
     def count_parts(parts: Collection[str]) -> dict[str, tuple[frozenset[str], int]]:
-        """Return the forms and numbers of the parts that a passage has, and of stop words."""
+        """Return forms and passage counts of the parts in the index, and of stop words."""
         stop_word = (frozenset[str](), view.passage_count)
         forms = dict.fromkeys(parts, stop_word) | _counted_forms(parts, view, analyzer)
         return {part: terms for part, terms in forms.items() if terms[1]}
@@ -217,7 +220,7 @@ def _terms_of_parts(word: str, view: View, analyzer: Analyzer) -> set[str]:
 def _counted_forms(
     words: Iterable[str], view: View, analyzer: Analyzer
 ) -> dict[str, tuple[frozenset[str], int]]:
-    """The forms of words but stop words, and the number of passages with each."""
+    """Return the forms of each word that is no stop word, and its number of passages."""
     languages = view.setting("languages", {})
     forms = {word: analyzer.forms(word, languages) for word in words}
     counts = view.document_frequencies(set(chain.from_iterable(forms.values())))
@@ -226,20 +229,20 @@ def _counted_forms(
     }
 
 
-def typed(text: str) -> str:
-    """A text as a keyboard has it: plain apostrophes, quotation marks and hyphens."""
+def replace_typography(text: str) -> str:
+    """Return a text with the apostrophes, quotation marks and hyphens of a keyboard."""
     if text.isascii() and "`" not in text:
         return text
     return _TYPOGRAPHIC.sub(lambda sign: _TYPED.get(sign[0], "'" if sign[0] == "`" else ""), text)
 
 
-def folded(text: str) -> str:
-    """A text in which typography, case, width and white space make no difference."""
-    return " ".join(normalized("NFKC", typed(text)).casefold().split())
+def fold(text: str) -> str:
+    """Return a text without differences of typography, case, width and white space."""
+    return " ".join(normalized("NFKC", replace_typography(text)).casefold().split())
 
 
-def rendered(text: str) -> str:
-    """A Markdown text without the signs of emphasis, code, links, quotations and tags."""
+def strip_markup(text: str) -> str:
+    """Return a Markdown text without the signs of emphasis, code, links, quotations and tags."""
     for space in _SPACES:
         text = text.replace(space, " ")
     text = _LINKS.sub(r"\1\2\3", _QUOTATION.sub("\n", text))
@@ -254,37 +257,37 @@ def rendered(text: str) -> str:
 
 
 def find_phrases(text: str, phrases: Collection[str], *, is_markup: bool) -> set[str]:
-    """The folded phrases that a text holds, as it is or, if it is markup, as a reader sees it."""
-    reading = folded(text)
-    matches = {phrase for phrase in phrases if holds(reading, phrase)}
+    """Return the folded phrases in a text, as it is or, if it is markup, as a reader sees it."""
+    reading = fold(text)
+    matches = {phrase for phrase in phrases if contains_phrase(reading, phrase)}
     if is_markup and len(matches) < len(phrases) and _MARKS.search(text):
-        reading = folded(rendered(text))
-        matches.update(phrase for phrase in phrases if holds(reading, phrase))
+        reading = fold(strip_markup(text))
+        matches.update(phrase for phrase in phrases if contains_phrase(reading, phrase))
     return matches
 
 
-def holds(text: str, phrase: str) -> bool:
-    """Whether a folded text holds a folded phrase of whole words."""
+def contains_phrase(text: str, phrase: str) -> bool:
+    """Return whether a folded text contains a folded phrase of whole words."""
     start = -1
     while (start := text.find(phrase, start + 1)) >= 0:
         stop = start + len(phrase)
-        if not (_joined(text, start) or _joined(text, stop)):
+        if not (_is_within_word(text, start) or _is_within_word(text, stop)):
             return True
     return False
 
 
-def _joined(text: str, place: int) -> bool:
-    """Whether a word goes on at a place of a text."""
-    if not 0 < place < len(text):
+def _is_within_word(text: str, offset: int) -> bool:
+    """Return whether the characters on both sides of an offset belong to one word."""
+    if not 0 < offset < len(text):
         return False
-    before = text[place - 1]
-    after = text[place]
-    if after == "'" and place + 1 < len(text):
-        after = text[place + 1]
-    if before == "'" and place > 1:
-        before = text[place - 2]
-    return not UNSPACED.search(before + after) and _in_word(before) and _in_word(after)
+    before = text[offset - 1]
+    after = text[offset]
+    if after == "'" and offset + 1 < len(text):
+        after = text[offset + 1]
+    if before == "'" and offset > 1:
+        before = text[offset - 2]
+    return not UNSPACED.search(before + after) and _is_letter(before) and _is_letter(after)
 
 
-def _in_word(character: str) -> bool:
+def _is_letter(character: str) -> bool:
     return character == "_" or unicodedata.category(character)[0] in "LMN"

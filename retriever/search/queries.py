@@ -1,13 +1,13 @@
-"""Texts to hits, what is doubtful about a search, and which words of a hit to highlight."""
+"""From the texts of queries to hits, and which words of a hit to highlight."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,26 +28,28 @@ from retriever.search.syntax import ParsedQuery, holds_flag, parse_query
 if TYPE_CHECKING:
     from indexes import Term, View, Where
     from retriever.documents.analyzer import Analyzer
-    from retriever.index.opened import OpenedIndex
+    from retriever.index.opened import IndexState, OpenedIndex
     from retriever.rerankers.head import QueryMap
+    from retriever.search.engine import Hit, PassageFilter
     from retriever.search.reranking import Reranker
 
-# Queries that are encoded together.
+# Queries that are encoded and ranked together.
 _BATCH = 256
-# What a query has in lower case that has other spellings or a beginning: letters, those with a
-# combining diaeresis or ring, and the asterisk.
+# Signs of a query in lower case that may have expansions: letters with other spellings, combining
+# diaeresis and ring, and the asterisk of a beginning.
 _EXPANDED = (*("ae", "oe", "ue", "aa", "ä", "ö", "ü", "å", "ø", "æ", "œ", "\u0308", "\u030a"), "*")
-# A term is important to highlights from this share of the weight of the heaviest one.
-_SHARE = 1 / 4
+# A term is highlighted from this share of the weight of the heaviest term.
+_LEAST_SHARE = 1 / 4
+_Ranked = TypeVar("_Ranked")
 
 
 class QueryVectors(NamedTuple):
-    """Queries that were encoded before.
+    """Vectors of queries that were encoded before.
 
     Attributes:
-        vectors: (queries, dimensions) finite numbers that float32 holds, as
-            ``index.encoder.encode(texts, query=True)`` gives them, one row for each query. They
-            are brought to length 1 where the encoder's are.
+        vectors: (queries, dimensions) finite numbers that float32 holds, one row for each query,
+            as ``index.encoder.encode(texts, query=True)`` returns them. They are scaled to length
+            1 if the encoder normalizes.
         made_by: the specification of that encoder.
     """
 
@@ -56,7 +58,7 @@ class QueryVectors(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """A stretch of a document's text.
+    """A continuous part of a document's text.
 
     Attributes:
         id: the document's id.
@@ -72,6 +74,19 @@ class Excerpt(NamedTuple):
     length: int
 
 
+class _Batch(NamedTuple):
+    """Queries of one batch in a view."""
+
+    opened: OpenedIndex
+    view: View
+    parsed: Sequence[ParsedQuery]
+    # As the analyzer and the encoder read them.
+    queries: Sequence[Query]
+    # The same with the vectors of the query map, if there is one.
+    mapped: Sequence[Query]
+    where: Where | None
+
+
 def search_texts(
     index: OpenedIndex,
     texts: Iterable[str],
@@ -81,38 +96,319 @@ def search_texts(
     ready: QueryVectors | None = None,
     *,
     exclude: tuple[str, ...] = (),
-    brief: bool = False,
-) -> Iterator[list[Any]]:
-    """The hits of each query, or if `brief` their ids and scores."""
+) -> Iterator[list[Hit]]:
+    """Yield the hits of each query."""
+    for parsed, vectors in _parsed_batches(index, texts, settings, ready, exclude):
+        with _prepare_batch(index, parsed, settings, where, vectors, reranker) as batch:
+            warn_doubtful(index, batch.view, where)
+            hits = _find_hits(batch, settings, reranker)
+        yield from hits
+
+
+def rank_texts(
+    index: OpenedIndex,
+    texts: Iterable[str],
+    settings: SearchSettings,
+    where: Where | None,
+    ready: QueryVectors | None = None,
+    *,
+    exclude: tuple[str, ...] = (),
+) -> Iterator[list[tuple[str, float]]]:
+    """Yield the ids and scores of the hits of each query, without the steps that read texts."""
+    for parsed, vectors in _parsed_batches(index, texts, settings, ready, exclude):
+        with _prepare_batch(index, parsed, settings, where, vectors) as batch:
+            warn_doubtful(index, batch.view, where)
+            rankings = _rank_batch(batch, settings, ranked_ids, _scan_for_ids)
+        yield from rankings
+
+
+def _parsed_batches(
+    index: OpenedIndex,
+    texts: Iterable[str],
+    settings: SearchSettings,
+    ready: QueryVectors | None,
+    exclude: tuple[str, ...],
+) -> Iterator[tuple[list[ParsedQuery], QueryVectors | None]]:
+    """Yield the queries in batches, parsed and checked, with their vectors from `ready`."""
 
     def has_flag(word: str) -> bool:
         with index.view() as view:
             return holds_flag(view, word)
 
     if ready is not None:
-        ready = _comparable(ready)
+        ready = _checked_vectors(ready)
     stream = iter(texts)
-    answered = 0
+    count = 0
     while batch := list(islice(stream, _BATCH)):
         queries = [
             ParsedQuery(text) if settings.raw else parse_query(text, has_flag) for text in batch
         ]
-        for number, (text, query) in enumerate(zip(batch, queries, strict=True), answered + 1):
+        for number, (text, query) in enumerate(zip(batch, queries, strict=True), count + 1):
             check_query(text, number, query)
         if exclude:
             queries = [query._replace(excluded=query.excluded + exclude) for query in queries]
-        part = None
+        start = count
+        count += len(batch)
+        vectors = None
         if ready is not None:
-            part = ready._replace(vectors=ready.vectors[answered : answered + len(batch)])
-            _require_one_each(ready, answered + len(batch), is_last=len(batch) < _BATCH)
-        yield from _search(index, queries, settings, where, reranker, part, brief)
-        answered += len(batch)
+            vectors = ready._replace(vectors=ready.vectors[start:count])
+            _require_one_each(ready, count, is_last=len(batch) < _BATCH)
+        yield queries, vectors
     if ready is not None:
-        _require_one_each(ready, answered, is_last=True)
+        _require_one_each(ready, count, is_last=True)
 
 
-def _comparable(ready: QueryVectors) -> QueryVectors:
-    """Return the vectors as the encoder of an index gives them; refuse what is no vector."""
+@contextmanager
+def _prepare_batch(
+    index: OpenedIndex,
+    parsed: Sequence[ParsedQuery],
+    settings: SearchSettings,
+    where: Where | None,
+    ready: QueryVectors | None,
+    reranker: Reranker | None = None,
+) -> Iterator[_Batch]:
+    """Open a view, and analyze, encode and map queries for its index."""
+    is_encoded = settings.mode != "bm25" or (reranker is not None and reranker.reads_vectors)
+    texts = [query.plain for query in parsed]
+    words = [query.text for query in parsed]
+    prepared = prepare_queries(
+        index, texts, is_encoded, ready, reranker, words, has_beginnings=not settings.raw
+    )
+    with prepared as (view, queries):
+        query_map = index.query_map
+        mapped = queries if query_map is None else map_queries(query_map, queries)
+        yield _Batch(index, view, parsed, queries, mapped, where)
+
+
+def _find_hits(
+    batch: _Batch, settings: SearchSettings, reranker: Reranker | None
+) -> list[list[Hit]]:
+    """Rank documents, then rerank, collapse and judge them, as the settings say."""
+    ranked = settings
+    if reranker is not None:
+        ranked = replace(settings, k=max(settings.k, settings.depth))
+    while True:
+        rankings = _rank_batch(batch, ranked, ranked_hits, _scan_for_hits)
+        results = rankings
+        if reranker is not None:
+            results = _rerank(batch, reranker, results)
+        if settings.collapse:
+            results = _collapse(results)
+        # A full ranking may continue with further hits.
+        if not any(
+            len(hits) < settings.k and len(ranking) == ranked.k
+            for hits, ranking in zip(results, rankings, strict=True)
+        ):
+            break
+        ranked = replace(ranked, k=4 * ranked.k)
+    results = [hits[: settings.k] for hits in results]
+    if reranker is None and batch.opened.query_map is None:
+        results = _judge(batch, settings, results, rankings, ranked.k)
+    return results
+
+
+def _rerank(
+    batch: _Batch, reranker: Reranker, rankings: Sequence[Sequence[Hit]]
+) -> list[list[Hit]]:
+    from retriever.search.reranking import rerank
+
+    return [
+        rerank(batch.view, reranker, parsed.plain, query.vector, hits)
+        for parsed, query, hits in zip(batch.parsed, batch.queries, rankings, strict=True)
+    ]
+
+
+def _collapse(rankings: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
+    from retriever.search.collapse import collapse
+
+    return [collapse(hits) for hits in rankings]
+
+
+def _judge(
+    batch: _Batch,
+    settings: SearchSettings,
+    results: list[list[Hit]],
+    rankings: Sequence[Sequence[Hit]],
+    k: int,
+) -> list[list[Hit]]:
+    """Return the hits with probabilities, if the index has a calibration for the mode.
+
+    `rankings` are the best `k` documents of each query; they are ranked again if `k` is too low.
+    """
+    view = batch.view
+    if not view.setting(CALIBRATION, {}):
+        return results
+    from retriever.search.calibration import HITS, Calibration
+
+    calibration = Calibration.read(view, settings.mode)
+    if calibration is None:
+        return results
+    if k < HITS:
+        rankings = _rank_batch(batch, replace(settings, k=HITS), ranked_hits, _scan_for_hits)
+    analyzer = batch.opened.settings_of(view).analyzer
+    return [
+        calibration.judge(hits, ranking[:HITS], query.terms, view, analyzer)
+        for hits, ranking, query in zip(results, rankings, batch.queries, strict=True)
+    ]
+
+
+def _rank_batch(
+    batch: _Batch,
+    settings: SearchSettings,
+    rank: Callable[
+        [View, SearchSettings, Sequence[Query], Where | None, PassageFilter | None],
+        list[list[_Ranked]],
+    ],
+    scan: Callable[
+        [View, str, SearchSettings, Where | None, PassageFilter | None],
+        list[_Ranked],
+    ],
+) -> list[list[_Ranked]]:
+    """Rank the documents with the phrases of each query and without its excluded words.
+
+    Args:
+        batch: the queries.
+        settings: how to rank.
+        rank: ranks the documents for analyzed queries.
+        scan: ranks the documents for a query without terms, which the mode ``bm25`` looks for in
+            the texts.
+    """
+    opened, view, parsed_queries, _, queries, where = batch
+    unknown_settings = _unknown_language_settings(view, settings)
+    is_scanned = settings.mode == "bm25" and not all(query.terms for query in queries)
+    has_operators = any(parsed.phrases or parsed.excluded for parsed in parsed_queries)
+    if unknown_settings == settings and not is_scanned and not has_operators:
+        return rank(view, settings, queries, where, None)
+    from retriever.search.phrases import OperatorFilter, narrow_filter
+
+    stored = opened.settings_of(view)
+    analyzer = stored.analyzer
+    rankings: list[list[_Ranked]] = []
+    for parsed, query in zip(parsed_queries, queries, strict=True):
+        is_allowed = None
+        if parsed.phrases or parsed.excluded:
+            is_allowed = OperatorFilter(parsed, view, analyzer)
+        if settings.mode == "bm25" and not query.terms:
+            rankings.append(scan(view, parsed.plain, settings, where, is_allowed))
+            continue
+        query_settings = settings
+        if unknown_settings != settings and _is_unknown_language(opened, stored, parsed.plain):
+            query_settings = unknown_settings
+        narrowed = narrow_filter(parsed, view, analyzer, where)
+        rankings += rank(view, query_settings, [query], narrowed, is_allowed)
+    return rankings
+
+
+def _unknown_language_settings(view: View, settings: SearchSettings) -> SearchSettings:
+    """Return the settings for queries in a language that the encoder does not know."""
+    if settings.mode != "hybrid":
+        return settings
+    weight = view.setting(FIT, {}).get("strange_weight")
+    if weight is None:
+        return settings
+    return replace(settings, fusion=settings.fusion.completed(weight))
+
+
+def _is_unknown_language(opened: OpenedIndex, stored: IndexState, text: str) -> bool:
+    from retriever.index.fit import is_strange
+
+    return is_strange(opened.encoder(stored, query=True), stored.analyzer, text)
+
+
+def _scan_for_hits(
+    view: View,
+    text: str,
+    settings: SearchSettings,
+    where: Where | None,
+    is_allowed: PassageFilter | None,
+) -> list[Hit]:
+    from retriever.search.stop_words import phrase_hits
+
+    return phrase_hits(view, text, settings, where, is_allowed)
+
+
+def _scan_for_ids(
+    view: View,
+    text: str,
+    settings: SearchSettings,
+    where: Where | None,
+    is_allowed: PassageFilter | None,
+) -> list[tuple[str, float]]:
+    return [(hit.id, hit.score) for hit in _scan_for_hits(view, text, settings, where, is_allowed)]
+
+
+def map_queries(query_map: QueryMap, queries: Sequence[Query]) -> Sequence[Query]:
+    """Return the queries with mapped vectors; a reranker reads the vectors before the map."""
+    vectors = [query.vector for query in queries if query.vector is not None]
+    if not vectors:
+        return queries
+    rows = query_map(np.stack(vectors))
+    return [query._replace(vector=row) for query, row in zip(queries, rows, strict=True)]
+
+
+@contextmanager
+def prepare_queries(
+    index: OpenedIndex,
+    texts: Sequence[str],
+    is_encoded: bool = True,
+    ready: QueryVectors | None = None,
+    reranker: Reranker | None = None,
+    words: Sequence[str] | None = None,
+    *,
+    has_beginnings: bool = False,
+) -> Iterator[tuple[View, list[Query]]]:
+    """Open a view, and analyze and encode queries for its index.
+
+    Args:
+        index: the index.
+        texts: the queries, as the encoder reads them.
+        is_encoded: whether they need vectors.
+        ready: their vectors; None encodes them.
+        reranker: checked against the encoder of the index.
+        words: the queries as the analyzer reads them, if they differ from `texts`.
+        has_beginnings: see `query_terms`.
+    """
+    while True:
+        vectors: Iterable[NDArray[np.float32] | None] = [None] * len(texts)
+        encoded_for = None
+        if is_encoded and ready is not None:
+            vectors = ready.vectors
+        elif is_encoded:
+            # Before the view is opened, since encoding takes long.
+            stored = index.cached_settings()
+            vectors = index.encoder(stored, query=True).encode(texts, query=True)
+            encoded_for = stored.identity
+        with index.view() as view:
+            stored = index.settings_of(view)
+            # An index that replaced this one may have another encoder.
+            if encoded_for not in (None, stored.identity):
+                continue
+            _check_encoders(index, stored.encoder, ready, reranker)
+            terms = [
+                query_terms(index, view, text, has_beginnings=has_beginnings)
+                for text in words or texts
+            ]
+            yield view, [Query(*pair) for pair in zip(terms, vectors, strict=True)]
+            return
+
+
+def _check_encoders(
+    index: OpenedIndex, spec: EncoderSpec, ready: QueryVectors | None, reranker: Reranker | None
+) -> None:
+    """Raise EncoderMismatchError if one part was made for another encoder than the index has."""
+    if reranker is not None:
+        reranker.check(spec)
+    if index.query_map is not None:
+        index.query_map.check(spec)
+    if ready is not None and ready.made_by.fingerprint != spec.fingerprint:
+        raise EncoderMismatchError(
+            f"{index.store}: the index has the encoder {spec}, but the vectors of "
+            f"the queries are of {ready.made_by}; encode them with the encoder of the index"
+        )
+
+
+def _checked_vectors(ready: QueryVectors) -> QueryVectors:
+    """Return the vectors as the encoder of an index returns them; raise if they are no vectors."""
     from retriever.encoders.computing import describe_unbounded, find_unbounded
     from retriever.index.ready import unit_vectors
 
@@ -145,7 +441,7 @@ def _comparable(ready: QueryVectors) -> QueryVectors:
 
 
 def _require_one_each(ready: QueryVectors, queries: int, *, is_last: bool) -> None:
-    """Refuse fewer vectors than queries and, after the last query, more."""
+    """Raise ConfigError for fewer vectors than queries or, after the last query, more."""
     vectors = len(ready.vectors)
     if vectors < queries or (is_last and vectors > queries):
         count = f"{queries:,}" if is_last else f"at least {queries:,}"
@@ -158,16 +454,23 @@ def highlights(
     text: str,
     analyzer: Analyzer,
     weights: Mapping[str, float],
-    held: Iterable[str] | None = None,
+    languages: Iterable[str] | None = None,
 ) -> list[tuple[int, int]]:
-    """The words of a passage that match an important term of a query.
+    """Return (start, stop) of the words of a passage that match an important term of a query.
 
-    A term is important if it weighs at least a quarter of the query's heaviest one, by
-    `Index.term_weights`. The spans are ascending, do not overlap, and cut no letter off from its
-    marks. `held` names the languages of the index, in any of which a word can match; None tells
-    that of the passage.
+    A term is important if it weighs at least a quarter of the query's heaviest term.
+
+    Args:
+        text: the passage.
+        analyzer: the analyzer of the index.
+        weights: weights of the query's terms; see `Index.term_weights`.
+        languages: languages of the index, in any of which a word can match; None detects the
+            language of the passage.
+
+    Returns:
+        Ascending character offsets that do not overlap and do not divide a letter from its marks.
     """
-    least = _SHARE * max(weights.values(), default=0.0)
+    least = _LEAST_SHARE * max(weights.values(), default=0.0)
     important = {term for term, weight in weights.items() if weight >= least}
     # Single characters of a script without spaces matter only beside no longer term.
     whole = "".join(term for term in important if len(term) > 1)
@@ -175,50 +478,49 @@ def highlights(
         term for term in important if len(term) == 1 and term > "\u3000" and term in whole
     }
     marked: list[tuple[int, int]] = []
-    spans = analyzer.spans(text, important, held)
+    spans = analyzer.spans(text, important, languages)
     for start, stop in sorted((a, b) for term, a, b in spans if term in important):
         first, last = marked.pop() if marked and start < marked[-1][1] else (start, stop)
         marked.append((first, max(last, stop)))
     return marked
 
 
-def unknown_fields(view: View, names: Iterable[str]) -> str | None:
-    """What to say of fields that no document has; None if all are known."""
-    for name, known in view.unknown_fields(names).items():
+def describe_unknown_fields(view: View, names: Iterable[str]) -> str | None:
+    """Describe the first field that no document has; None if all are known."""
+    for name, fields in view.unknown_fields(names).items():
         from difflib import get_close_matches
 
-        near = get_close_matches(name, known, 1)
-        guess = f"; did you mean {near[0]!r}?" if near else ""
-        there = f"fields: {', '.join(known)}" if known else "no document has metadata"
-        return f"no document has the field {name!r}{guess} ({there})"
+        matches = get_close_matches(name, fields, 1)
+        guess = f"; did you mean {matches[0]!r}?" if matches else ""
+        listed = f"fields: {', '.join(fields)}" if fields else "no document has metadata"
+        return f"no document has the field {name!r}{guess} ({listed})"
     return None
 
 
 def query_terms(
     index: OpenedIndex, view: View, text: str, *, has_beginnings: bool = False
 ) -> list[Term]:
-    """The terms of a query to an index in the languages that it holds, and their expansions.
+    """Return the terms of a query in the languages of an index, then their expansions.
 
-    With `has_beginnings`, ``word*`` stands for all words that begin so.
+    With `has_beginnings`, ``word*`` stands for all words that begin with ``word``.
     """
-    analyzer = index.state_of(view).analyzer
+    analyzer = index.settings_of(view).analyzer
     count = view.document_frequencies
     terms = analyzer.query_tokens(text, view.setting("languages", {}), count)
-    # Stop words in capitals, such as in "to BE", are none where no document has them so.
+    # Stop words in capitals, as in "to BE", are terms only if a document has them in capitals.
     if terms and all(map(str.isupper, terms)) and not any(count(terms).values()):
         terms = []
-    folded = text.lower()
-    if index.synonyms is None and not any(mark in folded for mark in _EXPANDED):
+    lower = text.lower()
+    if index.synonyms is None and not any(mark in lower for mark in _EXPANDED):
         return cast("list[Term]", terms)
     from retriever.search.expansions import expand
 
-    synonyms = index.synonyms
-    more = expand(text, terms, view, analyzer, synonyms, has_beginnings=has_beginnings)
-    return [*terms, *more]
+    expansions = expand(text, terms, view, analyzer, index.synonyms, has_beginnings=has_beginnings)
+    return [*terms, *expansions]
 
 
 def check_query(text: str, number: int = 1, query: ParsedQuery | None = None) -> None:
-    """Refuse a query that is blank or not valid Unicode, or has only words to leave out."""
+    """Raise BadInputError if a query is blank, not valid Unicode, or has only excluded words."""
     fault = string_fault(text)
     if not text.strip():
         fault = "is empty: expected at least one word"
@@ -232,7 +534,12 @@ def check_query(text: str, number: int = 1, query: ParsedQuery | None = None) ->
 
 
 def excluded_texts(exclude: Iterable[str]) -> tuple[str, ...]:
-    """Return words and phrases to leave out; refuse what has no letter, digit or valid Unicode."""
+    """Return words and phrases to leave out.
+
+    Raises:
+        TypeError: `exclude` is one string.
+        BadInputError: a text has neither letter nor digit, or is not valid Unicode.
+    """
     require_several("exclude", exclude)
     texts = tuple(exclude)
     for number, text in enumerate(texts, start=1):
@@ -246,191 +553,5 @@ def excluded_texts(exclude: Iterable[str]) -> tuple[str, ...]:
 
 def warn_doubtful(index: OpenedIndex, view: View, where: Where | None) -> None:
     """Warn of a filter that names a field or a type that no document has."""
-    if where is not None and (problem := index.filter_doubt(view, where)):
+    if where is not None and (problem := index.describe_doubt(view, where)):
         warnings.warn(f"filter: {problem}", stacklevel=3)
-
-
-def _search(
-    index: OpenedIndex,
-    parsed_queries: Sequence[ParsedQuery],
-    settings: SearchSettings,
-    where: Where | None,
-    reranker: Reranker | None,
-    ready: QueryVectors | None,
-    brief: bool,
-) -> list[list[Any]]:
-    wide = settings
-    encoded = settings.mode != "bm25"
-    texts = [query.plain for query in parsed_queries]
-    if reranker is not None:
-        wide = replace(settings, k=max(settings.k, settings.depth))
-        encoded = encoded or reranker.reads_vectors
-    words = [query.text for query in parsed_queries]
-    prepared = prepared_queries(
-        index, texts, encoded, ready, reranker, words, has_beginnings=not settings.raw
-    )
-    with prepared as (view, queries):
-        if where is not None:
-            warn_doubtful(index, view, where)
-        query_map = index.query_map
-        searched = queries if query_map is None else mapped(query_map, queries)
-        while True:
-            rankings = _ranked(index, view, parsed_queries, searched, wide, where, brief)
-            if brief:
-                return rankings
-            if reranker is not None:
-                from retriever.search.reranking import rerank
-
-                rankings = [
-                    rerank(view, reranker, text, query.vector, hits)
-                    for text, query, hits in zip(texts, queries, rankings, strict=True)
-                ]
-            results = rankings
-            if settings.collapse:
-                from retriever.search.collapse import collapsed
-
-                results = [collapsed(hits) for hits in rankings]
-            short = [
-                len(hits) < settings.k and len(ranking) == wide.k
-                for hits, ranking in zip(results, rankings, strict=True)
-            ]
-            if not any(short):
-                results = [hits[: settings.k] for hits in results]
-                plain = reranker is None and query_map is None
-                if not plain or not view.setting(CALIBRATION, {}):
-                    return results
-                from retriever.search.calibration import HITS, Calibration
-
-                calibration = Calibration.read(view, settings.mode)
-                if calibration is None:
-                    return results
-                if wide.k < HITS:
-                    ten = replace(settings, k=HITS)
-                    rankings = _ranked(index, view, parsed_queries, searched, ten, where)
-                analyzer = index.state_of(view).analyzer
-                return [
-                    calibration.judged(hits, first[:HITS], query.terms, view, analyzer)
-                    for hits, first, query in zip(results, rankings, queries, strict=True)
-                ]
-            wide = replace(wide, k=4 * wide.k)
-
-
-def _ranked(
-    index: OpenedIndex,
-    view: View,
-    asked: Sequence[ParsedQuery],
-    queries: Sequence[Query],
-    settings: SearchSettings,
-    where: Where | None,
-    brief: bool = False,
-) -> list[list[Any]]:
-    """Hits of queries, only of documents with their phrases and without their excluded words."""
-    if settings.mode == "bm25" and not all(query.terms for query in queries):
-        return _ranked_or_scanned(index, view, asked, queries, settings, where, brief)
-    rank = ranked_ids if brief else ranked_hits
-    weight = view.setting(FIT, {}).get("strange_weight") if settings.mode == "hybrid" else None
-    strange = settings
-    if weight is not None:
-        strange = replace(settings, fusion=settings.fusion.completed(weight))
-    if strange == settings and not any(one.phrases or one.excluded for one in asked):
-        return rank(view, settings, queries, where)
-    from retriever.search.phrases import Demands, within
-
-    found: list[list[Any]] = []
-    state = index.state_of(view)
-    analyzer = state.analyzer
-    for one, query in zip(asked, queries, strict=True):
-        is_plain = not (one.phrases or one.excluded)
-        own = settings
-        demands = None if is_plain else Demands(one, view, analyzer)
-        if strange != settings:
-            from retriever.index.fit import is_strange
-
-            if is_strange(index.encoder(state, query=True), analyzer, one.plain):
-                own = strange
-        chosen = within(one, view, analyzer, where)
-        found += rank(view, own, [query], chosen, demands)
-    return found
-
-
-def _ranked_or_scanned(
-    index: OpenedIndex,
-    view: View,
-    parsed_queries: Sequence[ParsedQuery],
-    queries: Sequence[Query],
-    settings: SearchSettings,
-    where: Where | None,
-    brief: bool,
-) -> list[list[Any]]:
-    """As `_ranked`; documents with the words of a query that has no terms are looked for."""
-    from retriever.search.phrases import Demands
-    from retriever.search.stop_words import phrase_hits
-
-    analyzer = index.state_of(view).analyzer
-    ranked: list[list[Any]] = []
-    for parsed, query in zip(parsed_queries, queries, strict=True):
-        if query.terms:
-            ranked += _ranked(index, view, [parsed], [query], settings, where, brief)
-        else:
-            is_plain = not (parsed.phrases or parsed.excluded)
-            demands = None if is_plain else Demands(parsed, view, analyzer)
-            hits = phrase_hits(view, parsed.plain, settings, where, demands)
-            ranked.append([(hit.id, hit.score) for hit in hits] if brief else hits)
-    return ranked
-
-
-def mapped(query_map: QueryMap, queries: list[Query]) -> list[Query]:
-    """The queries to search for; a reranker reads vectors that are not mapped."""
-    vectors = [one.vector for one in queries if one.vector is not None]
-    if not vectors:
-        return queries
-    rows = query_map(np.stack(vectors))
-    return [one._replace(vector=row) for one, row in zip(queries, rows, strict=True)]
-
-
-@contextmanager
-def prepared_queries(
-    index: OpenedIndex,
-    texts: Sequence[str],
-    encoded: bool = True,
-    ready: QueryVectors | None = None,
-    reranker: Reranker | None = None,
-    words: Sequence[str] | None = None,
-    *,
-    has_beginnings: bool = False,
-) -> Iterator[tuple[View, list[Query]]]:
-    """A view, and queries as the analyzer and, if they are encoded, the encoder reads them.
-
-    `words` are the texts for the analyzer, where they differ from those for the encoder;
-    `has_beginnings` is that of `query_terms`.
-    """
-    while True:
-        vectors: Iterable[NDArray[np.float32] | None] = [None] * len(texts)
-        made_for = None
-        if encoded and ready is not None:
-            vectors = ready.vectors
-        elif encoded:
-            # Before there is a view, since encoding takes long.
-            state = index.last_state()
-            vectors = index.encoder(state, query=True).encode(texts, query=True)
-            made_for = state.identity
-        with index.view() as view:
-            state = index.state_of(view)
-            # An index that replaced this one may have another encoder.
-            if made_for not in (None, state.identity):
-                continue
-            if reranker is not None:
-                reranker.check(state.encoder)
-            if index.query_map is not None:
-                index.query_map.check(state.encoder)
-            if ready is not None and ready.made_by.fingerprint != state.encoder.fingerprint:
-                raise EncoderMismatchError(
-                    f"{index.store}: the index has the encoder {state.encoder}, but the vectors of "
-                    f"the queries are of {ready.made_by}; encode them with the encoder of the index"
-                )
-            terms = [
-                query_terms(index, view, text, has_beginnings=has_beginnings)
-                for text in words or texts
-            ]
-            yield view, [Query(own, row) for own, row in zip(terms, vectors, strict=True)]
-            return

@@ -1,4 +1,4 @@
-"""Reranking the hits of a search with a saved reranker."""
+"""Rerank the hits of a search with a saved reranker."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from retriever.rerankers.cross import CrossEncoder, LightCrossEncoder
     from retriever.search.engine import Hit
 
-
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+# Names that a reranker has.
 _INTERFACE = ("reads_vectors", "check", "score")
 
 
@@ -41,16 +41,19 @@ class Reranker(Protocol):
         passages: Sequence[str],
         vectors: NDArray[np.float32] | None,
     ) -> NDArray[np.float32]:
-        """One score for each passage, higher is better.
+        """Return one score for each passage; higher is better.
 
-        Passages are texts with their titles, as they were encoded. The vectors, (d,) of the query
-        and (passages, d), are None if the reranker reads none.
+        Args:
+            query: the query.
+            vector: (dimensions,) vector of the query; None if the reranker reads no vectors.
+            passages: texts with their titles, as they were encoded.
+            vectors: (passages, dimensions) vectors; None if the reranker reads no vectors.
         """
         ...
 
 
 def check_reranker(reranker: Reranker) -> None:
-    """Refuse what cannot rerank, such as the folder of a reranker."""
+    """Raise TypeError if `reranker` is no reranker, such as the folder of one."""
     if not all(hasattr(reranker, name) for name in _INTERFACE):
         raise TypeError(
             f"reranker: expected a loaded reranker, found {reranker!r:.60}; load one from its "
@@ -69,33 +72,36 @@ def load_reranker(
     """Load a reranker that `retriever train` wrote, or a CrossEncoder of sentence-transformers.
 
     Args:
-        folder: of a head on embeddings or of a cross-encoder; of a CrossEncoder also a hub id.
+        folder: folder of a head on embeddings or of a cross-encoder, or the hub id of a
+            CrossEncoder.
         device: torch device of a cross-encoder; None uses a GPU if there is one.
-        backend: what runs a cross-encoder; ``auto`` takes OpenVINO where it is installed.
+        backend: engine of a cross-encoder; ``auto`` takes OpenVINO if it is installed.
         dtype: number format of a cross-encoder's matrix products.
-        download: allow downloads of a hub id that is not in the cache.
+        download: whether a hub id that is not in the cache may be downloaded.
 
     Returns:
-        What `Index.search` takes as `reranker`.
+        A reranker, for `Index.search(reranker=...)`.
 
     Raises:
-        ModelError: the folder holds no reranker, a file is missing or altered, or the scores of
-            a CrossEncoder cannot be computed, as of one with several labels.
+        ModelError: the folder holds no reranker, a file is missing or altered, or the scores of a
+            CrossEncoder cannot be computed, for instance because it has several labels.
         ConfigError: the backend cannot run the cross-encoder.
-        MissingExtraError: OpenVINO is asked for and not installed.
+        MissingExtraError: OpenVINO is requested and not installed.
     """
     from retriever.rerankers.cross import KIND, load_classifier, load_cross_encoder
     from retriever.rerankers.head import HeadReranker
 
     folder = Path(folder)
-    a_hub_id = not folder.exists() and _HUB_ID.fullmatch(folder.as_posix())
-    if not is_reranker(folder) and (a_hub_id or (folder / "config.json").is_file()):
-        found = load_classifier(
+    is_hub_id = not folder.exists() and _HUB_ID.fullmatch(folder.as_posix())
+    if not is_reranker(folder) and (is_hub_id or (folder / "config.json").is_file()):
+        model = load_classifier(
             folder.as_posix(), device=device, backend=backend, dtype=dtype, download=download
         )
-        return _Cross(found)
+        return _CrossEncoderReranker(model)
     if kind_of(folder) == KIND:
-        return _Cross(load_cross_encoder(folder, device=device, backend=backend, dtype=dtype))
+        return _CrossEncoderReranker(
+            load_cross_encoder(folder, device=device, backend=backend, dtype=dtype)
+        )
     return HeadReranker.load(folder)
 
 
@@ -106,7 +112,7 @@ def rerank(
     vector: NDArray[np.float32] | None,
     hits: Sequence[Hit],
 ) -> list[Hit]:
-    """The hits of one query, found in a view, by a reranker's scores; equal ones by document id."""
+    """Return the hits of one query by descending scores of a reranker, then by document id."""
     if not hits:
         return []
     passages = [f"{hit.title} {hit.passage}" if hit.title else hit.passage for hit in hits]
@@ -121,14 +127,14 @@ def rerank(
     ]
 
 
-class _Cross:
+class _CrossEncoderReranker:
     reads_vectors = False
 
     def __init__(self, model: CrossEncoder | LightCrossEncoder) -> None:
         self._model = model
 
     def check(self, encoder: EncoderSpec) -> None:
-        """A cross-encoder reads texts: any index will do."""
+        """Accept any encoder, since a cross-encoder reads texts."""
 
     def score(
         self,
@@ -137,9 +143,9 @@ class _Cross:
         passages: Sequence[str],
         vectors: NDArray[np.float32] | None,
     ) -> NDArray[np.float32]:
-        before = self._model.cut
+        cut_before = self._model.cut
         scores = self._model.score([query] * len(passages), passages)
-        cut = self._model.cut - before
+        cut = self._model.cut - cut_before
         if cut:
             warnings.warn(
                 f"{cut} of {len(passages)} passages are longer, with the query, than the "

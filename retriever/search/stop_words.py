@@ -1,9 +1,9 @@
-"""Queries of stop words alone: the mode ``bm25`` looks for them as a phrase in the texts."""
+"""Queries of stop words alone, which the mode ``bm25`` finds as phrases in the texts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,12 @@ from retriever.search.engine import Hit, check_cancelled, hit_of
 
 if TYPE_CHECKING:
     from indexes import StoredDocument, View, Where
+    from retriever.search.engine import PassageFilter
     from retriever.search.settings import SearchSettings
 
-# Documents whose texts are read, beside those that are found by their titles.
+# Maximum number of documents whose texts are read, beside those with matching titles.
 _MOST_TEXTS = 1000
-# Words of a phrase that titles are compared with.
+# Maximum number of words of a phrase that are compared with titles.
 _MOST_WORDS = 20
 _WORD = re.compile(r"\w+(?:'\w+)*")
 
@@ -28,38 +29,40 @@ def phrase_hits(
     text: str,
     settings: SearchSettings,
     where: Where | None,
-    demands: Callable[[str, int], bool] | None = None,
+    is_allowed: PassageFilter | None = None,
 ) -> list[Hit]:
-    """Return the best `k` documents that hold the words of a query one after the other.
+    """Return the best `k` documents that hold the words of a query as a phrase.
 
-    Case and punctuation make no difference. Documents are those whose titles hold the words, and
-    the first 1,000 that pass the filter, by id. A hit scores the saturated frequency of the phrase
-    in its best passage, f / (f + k1), and 1 more if the title holds it. It holds no term, so
-    `bm25` is 0. `demands` says whether a passage of a document may be a hit.
+    Case and punctuation make no difference. The phrase is looked for in the documents with the
+    words in their titles, and in the first 1,000 that pass the filter, by id. The score of a hit is
+    the saturated frequency of the phrase in its best passage, f / (f + k1), plus 1 if the title
+    holds the phrase. `bm25` is 0, since a hit holds no term. `is_allowed` tells which passages may
+    be hits.
     """
-    phrase = _words(text)
+    phrase = _normalized_words(text)
     if not phrase:
         return []
+    # Score and number of the best passage by document id.
     scored: dict[str, tuple[float, int]] = {}
-    for document in _documents(view, phrase, where):
+    for document in _read_documents(view, phrase, where):
         check_cancelled()
         if document.id in scored:
             continue
-        in_title = _count(phrase, document.title or "")
+        title_count = _count(phrase, document.title or "")
         counts = [
             (_count(phrase, document.text[start:stop]), -number)
             for number, start, stop in document.passages
-            if demands is None or demands(document.id, number)
+            if is_allowed is None or is_allowed(document.id, number)
         ]
         if not counts:
             continue
         frequency, negated = max(counts)
-        if not frequency and not in_title and _count(phrase, document.text):
-            # It ends in another passage than it begins in.
+        if not frequency and not title_count and _count(phrase, document.text):
+            # The phrase extends over two passages.
             frequency = 1
-        if frequency or in_title:
+        if frequency or title_count:
             saturated = frequency / (frequency + settings.bm25.k1) if frequency else 0.0
-            scored[document.id] = (saturated + bool(in_title), -negated)
+            scored[document.id] = (saturated + bool(title_count), -negated)
     best = sorted(scored.items(), key=lambda item: (-item[1][0], item[0]))[: settings.k]
     stored = view.passages([number for _, (_, number) in best])
     return [
@@ -78,32 +81,32 @@ def search_note(view: View, where: Where | None) -> str:
 
 
 def describe_texts(documents: int) -> str:
-    """Say of how many documents the texts are read, where so many pass the filter."""
+    """Describe how many of the documents that pass a filter are read."""
     noun = "document" if documents == 1 else "documents"
     limit = f"{_MOST_TEXTS:,} of " if documents > _MOST_TEXTS else ""
     return f"{limit}{documents:,} {noun}"
 
 
-def _documents(view: View, phrase: str, where: Where | None) -> Iterator[StoredDocument]:
-    """Documents whose titles may hold a phrase, then the first of all that pass a filter."""
+def _read_documents(view: View, phrase: str, where: Where | None) -> Iterator[StoredDocument]:
+    """Yield documents whose titles may hold a phrase, then the first that pass a filter."""
     pattern = written_value(f"%{'%'.join(phrase.split()[:_MOST_WORDS])}%")
-    also = "" if where is None else f" and ({where.text})"
+    outer_filter = "" if where is None else f" and ({where.text})"
     try:
-        titled = view.documents(compile_where(f"title like {pattern}{also}"))
+        titled = view.documents(compile_where(f"title like {pattern}{outer_filter}"))
         yield from islice(titled, _MOST_TEXTS)
     except (ConfigError, FilterError):
-        # A store that cannot compare so finds titles among the texts.
+        # A store without this comparison finds titles among the texts.
         pass
     yield from islice(view.documents(where), _MOST_TEXTS)
 
 
-def _words(text: str) -> str:
+def _normalized_words(text: str) -> str:
     folded = normalized("NFKC", text).casefold().replace("’", "'")
     return " ".join(_WORD.findall(folded))
 
 
 def _count(phrase: str, text: str) -> int:
-    """Count the occurrences of a phrase's words, one after the other, in a text."""
-    # A space between two occurrences belongs to both.
-    words = _words(text).replace(" ", "  ")
+    """Count the occurrences of a phrase in a text."""
+    # Double spaces, since adjacent occurrences share the space between them.
+    words = _normalized_words(text).replace(" ", "  ")
     return f" {words} ".count(f" {phrase.replace(' ', '  ')} ")

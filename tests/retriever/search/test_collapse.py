@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import Index
-from retriever.search.collapse import _alike, _shingles, identifying_text
+from retriever.search.collapse import _is_similar, _shingles, identifying_text
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -62,7 +62,7 @@ def test_what_is_folded_repeats_a_better_hit(index, mode):
 )
 def test_similar_are_sets_with_nine_tenths_in_common(one, other):
     first, second = _shingles(" ".join(one)), _shingles("; ".join(other).upper())
-    assert _alike(first, second) == (10 * len(first & second) >= 9 * len(first | second))
+    assert _is_similar(first, second) == (10 * len(first & second) >= 9 * len(first | second))
 
 
 # Pairs of title and text, no two of which say the same.

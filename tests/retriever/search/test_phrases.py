@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import Index
-from retriever.search.phrases import find_phrases, folded, holds, rendered, typed
+from retriever.search.phrases import (
+    contains_phrase,
+    find_phrases,
+    fold,
+    replace_typography,
+    strip_markup,
+)
 
 MODES = ["dense", "bm25", "hybrid"]
 
@@ -32,7 +38,7 @@ MODES = ["dense", "bm25", "hybrid"]
     ],
 )
 def test_whole_words_are_held_whatever_their_case_width_and_space(text, phrase, expected):
-    assert holds(folded(text), folded(phrase)) == expected
+    assert contains_phrase(fold(text), fold(phrase)) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,14 +63,14 @@ def test_whole_words_are_held_whatever_their_case_width_and_space(text, phrase, 
     ],
 )
 def test_typographic_signs_are_those_of_a_keyboard(text, phrase):
-    assert holds(folded(text), folded(phrase))
-    assert holds(folded(phrase), folded(text).strip(".")) or len(text) > len(phrase)
+    assert contains_phrase(fold(text), fold(phrase))
+    assert contains_phrase(fold(phrase), fold(text).strip(".")) or len(text) > len(phrase)
 
 
 def test_signs_that_differ_stay_apart():
-    assert typed("a_b * c / d") == "a_b * c / d"
+    assert replace_typography("a_b * c / d") == "a_b * c / d"
     for text, phrase in (("don't", "do n't"), ("well known", "well-known"), ("re-sign", "resign")):
-        assert not holds(folded(text), folded(phrase))
+        assert not contains_phrase(fold(text), fold(phrase))
 
 
 @pytest.mark.parametrize(
@@ -93,8 +99,8 @@ def test_signs_that_differ_stay_apart():
     ],
 )
 def test_a_phrase_of_a_rendered_text_is_held(text, seen):
-    assert find_phrases(text, [folded(seen)], is_markup=True)
-    assert not find_phrases(text, [folded(seen)], is_markup=False) or "\n  are" in text
+    assert find_phrases(text, [fold(seen)], is_markup=True)
+    assert not find_phrases(text, [fold(seen)], is_markup=False) or "\n  are" in text
 
 
 @pytest.mark.parametrize(
@@ -114,13 +120,13 @@ def test_a_phrase_of_a_rendered_text_is_held(text, seen):
     ],
 )
 def test_signs_that_are_no_markup_stay(text):
-    assert folded(rendered(text)) == folded(text)
+    assert fold(strip_markup(text)) == fold(text)
 
 
 @given(st.text('a1 *_`~=[]()<>!\\|^\n&"', max_size=60))
 def test_rendering_takes_signs_away_and_no_words(text):
     shorter = iter(text.replace("<br>", " "))
-    reading = rendered(text)
+    reading = strip_markup(text)
     assert len(reading) <= len(text)
     assert all(sign in shorter for sign in reading if sign.isalnum())
 
@@ -133,7 +139,7 @@ def test_rendering_takes_signs_away_and_no_words(text):
 def test_rendering_takes_linear_time(part):
     text = part * (400_000 // len(part))
     start = time.monotonic()
-    rendered(text)
+    strip_markup(text)
     # Quadratic time would be minutes.
     assert time.monotonic() - start < 10
 

@@ -23,7 +23,7 @@ from starlette.routing import Mount
 
 from retriever import ConfigError, Index, IndexLockedError, RetrieverError, Synonyms
 from retriever.search import queries
-from retriever.search.phrases import Demands
+from retriever.search.phrases import OperatorFilter
 from retriever.service import ServiceSettings, create_app
 from retriever.service.batching import Batcher
 from tests.retriever.covered import by_coverage
@@ -614,7 +614,7 @@ def test_a_request_that_takes_too_long_is_given_up(index):
 
 def test_the_work_of_a_request_that_was_given_up_ends(index, monkeypatch):
     ended = threading.Event()
-    holds_phrase = Demands.__call__
+    holds_phrase = OperatorFilter.__call__
 
     def slow(self, document, passage):
         time.sleep(0.2)
@@ -628,7 +628,7 @@ def test_the_work_of_a_request_that_was_given_up_ends(index, monkeypatch):
             raise
 
     ranked_hits = queries.ranked_hits
-    monkeypatch.setattr(Demands, "__call__", slow)
+    monkeypatch.setattr(OperatorFilter, "__call__", slow)
     monkeypatch.setattr(queries, "ranked_hits", run)
     with client_of(index, timeout=0.1) as client:
         error_of(client.get("/search", params={"query": '"and and"', "k": 1}), 504)
