@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from cli.options import (
-    F,
-    Section,
-    Settings,
-    complete_path,
-    index_location,
-    option,
-    refuse,
-)
+from cli.options import F, Section, Settings, complete_path, index_location, option, refuse
 from eval.settings import QuestionSettings, Resampling
 from retriever.settings import setting
 

@@ -13,59 +13,51 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from cli.options import (
-    PATIENCE,
-    Location,
-    complete_path,
-    option,
-)
+from cli.options import PATIENCE, Location, complete_path, option
 from cli.output.text import counted, say
 
 if TYPE_CHECKING:
     from retriever.index import Index, RefreshReport
 
-
 # Maximum bytes of a source's name in the name of its index, which has a limit of 255.
 _LONGEST_NAME = 200
-
-
 # Maximum time before an answer for reading files again that an earlier release read, in s.
 _OUTDATED_SECONDS = 10.0
+in_option = option(
+    "--in",
+    "sources",
+    multiple=True,
+    metavar="SOURCE",
+    shell_complete=complete_path,
+    help="Search this folder or file; repeatable. Its index is in the cache (`retriever cache`), "
+    "made on first use and refreshed before each answer.",
+    section="Index",
+)
+watch_option = option(
+    "--watch",
+    is_flag=True,
+    help="Keep refreshing: follow the sources of the index until Ctrl-C.",
+    section="Index",
+)
 
 
-def changes_text(report: RefreshReport) -> str:
-    """Return the counts of added, changed and removed documents, in words."""
-    return f"{report.added:,} added, {report.changed:,} changed, {report.removed:,} removed"
+def open_index(
+    folder: Location,
+    sources: Sequence[str],
+    encoder: Mapping[str, Any] | None = None,
+    *,
+    lock_timeout: float = 0.0,
+    quiet: bool = False,
+) -> Index:
+    """Open the index of `--in` if there are sources, else the index of `--index`."""
+    from retriever.index import Index
 
-
-def warn_refresh(report: RefreshReport, *, quiet: bool = False) -> None:
-    """Report skipped files, files that were read in part, and files of an earlier release."""
-    from cli.output.progress import loss_lines, say_skipped
-
-    say_skipped(report.skipped, report.problems)
-    for line in loss_lines(report.files):
-        say(line)
-    if report.outdated and not quiet:
-        say(f"note: {counted(report.outdated, 'file')} that an earlier release read, read again")
-    if report.postponed:
-        say(
-            f"note: {counted(report.postponed, 'file')} that an earlier release read wait for the "
-            "next query or refresh; until then they are found as it read them"
-        )
-
-
-def refresh_for_query(index: Index, *, quiet: bool = False) -> None:
-    """Refresh an index before it answers, and report the changes unless `quiet`."""
-    from cli.output.progress import Stages
-    from retriever.files import folder_cache, private_files
-
-    folder = index.store.folder
-    is_in_cache = folder is not None and folder.parent == folder_cache()
-    with private_files() if is_in_cache else nullcontext(), Stages(quiet=quiet) as stage:
-        report = index.refresh(stage=stage, seconds=_OUTDATED_SECONDS)
-    warn_refresh(report, quiet=quiet)
-    if report.is_change and not quiet:
-        say(f"{index.store}: {changes_text(report)}")
+    source_of_folder = click.get_current_context().get_parameter_source("folder")
+    if not sources:
+        return Index.open(folder, **(encoder or {}), lock_timeout=lock_timeout)
+    if source_of_folder is ParameterSource.COMMANDLINE:
+        raise click.UsageError("give either --in or --index")
+    return index_in(sources, encoder or {}, quiet=quiet)
 
 
 def index_in(sources: Sequence[str], encoder: Mapping[str, Any], *, quiet: bool = False) -> Index:
@@ -122,6 +114,20 @@ def _index_in_cache(
     return index
 
 
+def refresh_for_query(index: Index, *, quiet: bool = False) -> None:
+    """Refresh an index before it answers, and report the changes unless `quiet`."""
+    from cli.output.progress import Stages
+    from retriever.files import folder_cache, private_files
+
+    folder = index.store.folder
+    is_in_cache = folder is not None and folder.parent == folder_cache()
+    with private_files() if is_in_cache else nullcontext(), Stages(quiet=quiet) as stage:
+        report = index.refresh(stage=stage, seconds=_OUTDATED_SECONDS)
+    warn_refresh(report, quiet=quiet)
+    if report.is_change and not quiet:
+        say(f"{index.store}: {changes_text(report)}")
+
+
 def follow(index: Index, stop: Event) -> None:
     """Refresh an index whenever a source changes, until `stop` is set, and report changes."""
     from retriever.errors import RetrieverError
@@ -141,40 +147,22 @@ def follow(index: Index, stop: Event) -> None:
             say(f"warning: {index.store}: no longer watched: {error}")
 
 
-in_option = option(
-    "--in",
-    "sources",
-    multiple=True,
-    metavar="SOURCE",
-    shell_complete=complete_path,
-    help="Search this folder or file; repeatable. Its index is in the cache (`retriever cache`), "
-    "made on first use and refreshed before each answer.",
-    section="Index",
-)
+def warn_refresh(report: RefreshReport, *, quiet: bool = False) -> None:
+    """Report skipped files, files that were read in part, and files of an earlier release."""
+    from cli.output.progress import loss_lines, say_skipped
+
+    say_skipped(report.skipped, report.problems)
+    for line in loss_lines(report.files):
+        say(line)
+    if report.outdated and not quiet:
+        say(f"note: {counted(report.outdated, 'file')} that an earlier release read, read again")
+    if report.postponed:
+        say(
+            f"note: {counted(report.postponed, 'file')} that an earlier release read wait for the "
+            "next query or refresh; until then they are found as it read them"
+        )
 
 
-def open_index(
-    folder: Location,
-    sources: Sequence[str],
-    encoder: Mapping[str, Any] | None = None,
-    *,
-    lock_timeout: float = 0.0,
-    quiet: bool = False,
-) -> Index:
-    """Open the index of `--in` if there are sources, else the index of `--index`."""
-    from retriever.index import Index
-
-    source_of_folder = click.get_current_context().get_parameter_source("folder")
-    if not sources:
-        return Index.open(folder, **(encoder or {}), lock_timeout=lock_timeout)
-    if source_of_folder is ParameterSource.COMMANDLINE:
-        raise click.UsageError("give either --in or --index")
-    return index_in(sources, encoder or {}, quiet=quiet)
-
-
-watch_option = option(
-    "--watch",
-    is_flag=True,
-    help="Keep refreshing: follow the sources of the index until Ctrl-C.",
-    section="Index",
-)
+def changes_text(report: RefreshReport) -> str:
+    """Return the counts of added, changed and removed documents, in words."""
+    return f"{report.added:,} added, {report.changed:,} changed, {report.removed:,} removed"

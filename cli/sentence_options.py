@@ -9,24 +9,11 @@ from typing import Any
 
 import click
 
-from cli.evaluation_options import (
-    DataSet,
-    LayerOptions,
-    baseline_option,
-)
-from cli.options import (
-    MINILM,
-    EncoderOptions,
-    Settings,
-    encoder_options,
-    option,
-)
+from cli.evaluation_options import DataSet, LayerOptions, baseline_option
+from cli.options import MINILM, EncoderOptions, Settings, encoder_options, option
 from cli.output.progress import Stages
 from cli.output.results import ResultOptions, command_line
-from eval.settings import (
-    Resampling,
-    TransferSettings,
-)
+from eval.settings import Resampling, TransferSettings
 
 datasets_argument = click.argument(
     "datasets", nargs=-1, required=True, metavar="DATASET...", type=DataSet()
@@ -107,7 +94,6 @@ def show_scores(
 ) -> None:
     """Score the encoders on the data sets, and show the result."""
     names = encoders.names()
-    command = command_line()
     with Stages() as progress:
-        result = score(datasets, names, settings, progress=progress, command=command)
+        result = score(datasets, names, settings, progress=progress, command=command_line())
     results.show(result)

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options import (
-    Decorator,
-    EncoderOptions,
-    complete_path,
-    option,
-)
+from cli.options import Decorator, EncoderOptions, complete_path, option
 
 if TYPE_CHECKING:
     from retriever.index import Index
@@ -62,23 +57,23 @@ def open_indexes(
     """
     from retriever import Index, load_query_map, load_synonyms, open_store
 
-    groups = None if synonyms is None else load_synonyms(synonyms)
-
-    opened: dict[str, Index] = {}
+    synonym_groups = None if synonyms is None else load_synonyms(synonyms)
+    by_name: dict[str, Index] = {}
     for argument in indexes or (os.environ.get("RETRIEVER_INDEX", ".retriever"),):
-        name, equals, rest = argument.partition("=")
+        name, equals, location = argument.partition("=")
         if not equals or "://" in name or Path(argument).exists():
             name = ""
-            rest = argument
-        store = open_store(rest)
+            location = argument
+        store = open_store(location)
         name = name or store.name
-        if name in opened:
+        if name in by_name:
             raise click.UsageError(f"two indexes are called {name!r}: give one as NAME=INDEX")
-        opened[name] = stack.enter_context(Index.open(store, **encoder.keywords(), **keywords))
+        index = stack.enter_context(Index.open(store, **encoder.keywords(), **keywords))
         if query_map is not None:
-            opened[name].query_map = load_query_map(query_map)
-        opened[name].synonyms = groups
-    return opened
+            index.query_map = load_query_map(query_map)
+        index.synonyms = synonym_groups
+        by_name[name] = index
+    return by_name
 
 
 def url_host(host: str) -> str:

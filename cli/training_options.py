@@ -6,15 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from cli.options import (
-    Settings,
-    option,
-)
-from retriever.training import (
-    CrossTrainingSettings,
-    EncoderTrainingSettings,
-    SamplingSettings,
-)
+from cli.options import Settings, option
+from retriever.training import CrossTrainingSettings, EncoderTrainingSettings, SamplingSettings
 
 restart_option = option(
     "--restart",

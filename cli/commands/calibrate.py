@@ -7,23 +7,11 @@ from pathlib import Path
 import click
 
 from cli.commands.query import RankingOptions, ranking_options
-from cli.evaluation_options import (
-    qrels_option,
-    queries_option,
-    query_texts,
-)
-from cli.options import (
-    Command,
-    Location,
-    Settings,
-    index_option,
-    option,
-)
+from cli.evaluation_options import qrels_option, queries_option, query_texts
+from cli.options import Command, Location, Settings, index_option, option
 from cli.output.progress import Stages
 from cli.output.results import ResultOptions, command_line, result_options
-from eval.settings import (
-    CalibrationSettings,
-)
+from eval.settings import CalibrationSettings
 
 
 @click.command("calibrate", cls=Command)

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.index_options import IndexOptions, index_options
-from cli.options import (
-    Command,
-    Location,
-    index_option,
-    json_option,
-)
+from cli.options import Command, Location, index_option, json_option
 from cli.output.progress import Stages
 from cli.output.text import counted, human_bytes, tell
 

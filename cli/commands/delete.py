@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cli.options import (
-    Command,
-    Location,
-    index_option,
-    json_option,
-    option,
-    pointing,
-    where_option,
-)
+from cli.options import Command, Location, index_option, json_option, option, pointing, where_option
 from cli.output.progress import Stages
 from cli.output.text import counted, say, tell
 

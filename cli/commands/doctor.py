@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options import (
-    Command,
-    Location,
-    index_option,
-    json_option,
-)
+from cli.options import Command, Location, index_option, json_option
 from cli.output.index_facts import fact_lines, index_facts, uncounted_text
 from cli.output.text import counted, tell
 

@@ -19,12 +19,7 @@ from cli.options import (
     quiet_option,
     refuse,
 )
-from cli.output.progress import (
-    EncodingProgress,
-    ShardsProgress,
-    warn_metadata,
-    warn_reader,
-)
+from cli.output.progress import EncodingProgress, ShardsProgress, warn_metadata, warn_reader
 from cli.output.text import counted, say
 from cli.source_options import SourceOptions, sources_argument, types_option
 from retriever.settings import setting

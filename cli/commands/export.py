@@ -9,20 +9,9 @@ from pathlib import Path
 
 import click
 
-from cli.options import (
-    Command,
-    Location,
-    Settings,
-    index_option,
-    json_option,
-    option,
-    quiet_option,
-)
+from cli.options import Command, Location, Settings, index_option, json_option, option, quiet_option
 from cli.output.text import counted, tell
-from cli.source_options import (
-    FIELDS,
-    FieldOptions,
-)
+from cli.source_options import FIELDS, FieldOptions
 
 
 @click.command("export", cls=Command)

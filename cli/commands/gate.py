@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from eval.metrics.gate import Ranking
 
 
-_SEARCH = "k mode alpha fusion depth"
-
-
-_EXIT = {"pass": 0, "fail": 1, "too few questions": 4}
+# Settings that have no effect if nothing is searched.
+_SEARCH_SETTINGS = "k mode alpha fusion depth"
+_EXIT_CODES = {"pass": 0, "fail": 1, "too few questions": 4}
 
 
 def _side(name: str, what: str) -> Decorator:
+    """Return the option of one of the two rankings."""
     return option(
         name,
         required=True,
@@ -84,17 +84,17 @@ def gate_command(
     from retriever.index import Index
 
     if all(isinstance(side, Path) and not side.is_dir() for side in (baseline, candidate)):
-        refuse(_SEARCH, "it is for searching an index, and both sides are runs")
+        refuse(_SEARCH_SETTINGS, "it is for searching an index, and both sides are runs")
     with ExitStack() as stack:
 
-        def opened(place: Location) -> Ranking:
-            if isinstance(place, Path) and not place.is_dir():
-                return place
-            return stack.enter_context(Index.open(place))
+        def open_side(location: Location) -> Ranking:
+            if isinstance(location, Path) and not location.is_dir():
+                return location
+            return stack.enter_context(Index.open(location))
 
         result = gate(
-            opened(baseline),
-            opened(candidate),
+            open_side(baseline),
+            open_side(candidate),
             qrels,
             replace(settings, resampling=resampling),
             queries=query_texts(queries),
@@ -103,4 +103,4 @@ def gate_command(
             command=command_line(),
         )
     results.show(result)
-    return _EXIT[result.verdict]
+    return _EXIT_CODES[result.verdict]

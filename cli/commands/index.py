@@ -25,12 +25,7 @@ from cli.options import (
     json_option,
     quiet_option,
 )
-from cli.output.progress import (
-    EncodingProgress,
-    Stages,
-    warn_metadata,
-    warn_reader,
-)
+from cli.output.progress import EncodingProgress, Stages, warn_metadata, warn_reader
 from cli.output.text import counted, human_bytes, merge_note, say, say_earlier_terms, tell
 from cli.source_options import NO_COMPACT, SourceOptions, document_options, sources_argument
 from retriever.settings import setting

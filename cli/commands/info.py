@@ -7,12 +7,7 @@ from pathlib import Path
 
 import click
 
-from cli.options import (
-    Command,
-    Location,
-    index_option,
-    json_option,
-)
+from cli.options import Command, Location, index_option, json_option
 from cli.output.index_facts import fact_lines, index_facts
 from cli.output.text import meta_lines, meta_summary, tell
 

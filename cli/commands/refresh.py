@@ -8,14 +8,7 @@ from dataclasses import asdict
 import click
 
 from cli.index_access import changes_text, warn_refresh
-from cli.options import (
-    Command,
-    Location,
-    index_option,
-    json_option,
-    option,
-    quiet_option,
-)
+from cli.options import Command, Location, index_option, json_option, option, quiet_option
 from cli.output.text import say, say_earlier_terms, tell
 
 

@@ -9,15 +9,7 @@ import click
 
 from cli.commands.query import MAX_WIDTH, RankingOptions, is_styled, ranking_options
 from cli.index_access import in_option, open_index
-from cli.options import (
-    Command,
-    Location,
-    index_option,
-    json_option,
-    option,
-    pointing,
-    where_option,
-)
+from cli.options import Command, Location, index_option, json_option, option, pointing, where_option
 from cli.output.text import say
 
 

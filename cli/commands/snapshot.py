@@ -6,13 +6,7 @@ from pathlib import Path
 
 import click
 
-from cli.options import (
-    Command,
-    Location,
-    index_option,
-    json_option,
-    quiet_option,
-)
+from cli.options import Command, Location, index_option, json_option, quiet_option
 from cli.output.text import counted, tell
 
 

@@ -7,11 +7,7 @@ from pathlib import Path
 
 import click
 
-from cli.evaluation_options import (
-    data_set,
-    qrels_option,
-    queries_option,
-)
+from cli.evaluation_options import data_set, qrels_option, queries_option
 from cli.options import (
     MINILM,
     Command,
@@ -25,11 +21,7 @@ from cli.options import (
 from cli.output.progress import Stages
 from cli.output.results import ResultOptions, command_line, result_options
 from cli.output.text import say
-from eval.settings import (
-    QuestionSettings,
-    Resampling,
-    TuneSettings,
-)
+from eval.settings import QuestionSettings, Resampling, TuneSettings
 
 # The files that the command writes, and those that no other command writes.
 _WRITTEN_FILES = {

@@ -7,12 +7,7 @@ from contextlib import closing
 
 import click
 
-from cli.options import (
-    Command,
-    Location,
-    index_option,
-    json_option,
-)
+from cli.options import Command, Location, index_option, json_option
 from cli.output.index_facts import uncounted_text
 from cli.output.text import say
 

@@ -18,11 +18,7 @@ from cli.evaluation_options import (
     query_texts,
     resampling_options,
 )
-from cli.options import (
-    Command,
-    Settings,
-    json_option,
-)
+from cli.options import Command, Settings, json_option
 from eval.settings import Resampling
 from retriever.settings import setting
 from retriever.terminal import without_controls

@@ -7,22 +7,11 @@ from pathlib import Path
 
 import click
 
-from cli.evaluation_options import (
-    DataSet,
-)
-from cli.options import (
-    MINILM,
-    Command,
-    EncoderOptions,
-    Settings,
-    encoder_options,
-    option,
-)
+from cli.evaluation_options import DataSet
+from cli.options import MINILM, Command, EncoderOptions, Settings, encoder_options, option
 from cli.output.progress import Stages
 from cli.output.results import ResultOptions, command_line, result_options
-from eval.settings import (
-    LayerSearchSettings,
-)
+from eval.settings import LayerSearchSettings
 
 
 @click.command("layers", cls=Command)

@@ -7,12 +7,8 @@ from pathlib import Path
 
 import click
 
-from cli.evaluation_options import (
-    resampling_options,
-)
-from cli.options import (
-    Command,
-)
+from cli.evaluation_options import resampling_options
+from cli.options import Command
 from cli.output.results import ResultOptions, result_options
 from cli.sentence_options import (
     SentenceOptions,
@@ -21,10 +17,7 @@ from cli.sentence_options import (
     sentence_options,
     show_scores,
 )
-from eval.settings import (
-    Resampling,
-    TransferSettings,
-)
+from eval.settings import Resampling, TransferSettings
 
 
 @click.command("probe", cls=Command)

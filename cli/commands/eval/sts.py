@@ -7,22 +7,11 @@ from pathlib import Path
 
 import click
 
-from cli.evaluation_options import (
-    resampling_options,
-)
-from cli.options import (
-    Command,
-    Settings,
-    option,
-    refuse,
-)
+from cli.evaluation_options import resampling_options
+from cli.options import Command, Settings, option, refuse
 from cli.output.results import ResultOptions, result_options
 from cli.sentence_options import SentenceOptions, datasets_argument, sentence_options, show_scores
-from eval.settings import (
-    RelatednessSettings,
-    Resampling,
-    STSSettings,
-)
+from eval.settings import RelatednessSettings, Resampling, STSSettings
 
 
 @click.command("sts", cls=Command)

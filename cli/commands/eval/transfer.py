@@ -8,14 +8,8 @@ from pathlib import Path
 
 import click
 
-from cli.evaluation_options import (
-    resampling_options,
-)
-from cli.options import (
-    Command,
-    Settings,
-    refuse,
-)
+from cli.evaluation_options import resampling_options
+from cli.options import Command, Settings, refuse
 from cli.output.results import ResultOptions, result_options
 from cli.sentence_options import (
     SentenceOptions,

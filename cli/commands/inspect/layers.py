@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options import (
-    MINILM,
-    Command,
-    EncoderOptions,
-    Settings,
-    encoder_options,
-)
+from cli.options import MINILM, Command, EncoderOptions, Settings, encoder_options
 from cli.output.progress import Stages, warn_reader
 from cli.output.results import ResultOptions, command_line, result_options
 from cli.output.text import say

@@ -7,11 +7,7 @@ from collections.abc import Iterable
 
 import click
 
-from cli.options import (
-    Command,
-    json_option,
-    other_settings,
-)
+from cli.options import Command, json_option, other_settings
 from cli.output.text import say
 from retriever.settings import Setting
 

@@ -6,13 +6,7 @@ from typing import Literal
 
 import click
 
-from cli.options import (
-    MINILM,
-    Command,
-    EncoderOptions,
-    encoder_options,
-    option,
-)
+from cli.options import MINILM, Command, EncoderOptions, encoder_options, option
 from cli.output.results import ResultOptions, result_options
 from cli.output.text import say
 

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 import click
 
 from cli.commands.inspect.layers import ReadOptions, show_inspection
-from cli.options import (
-    MINILM,
-    Command,
-    EncoderOptions,
-    Settings,
-    encoder_options,
-)
+from cli.options import MINILM, Command, EncoderOptions, Settings, encoder_options
 from cli.output.results import ResultOptions, result_options
 from cli.source_options import SourceOptions, source_options, sources_argument
 from retriever.settings import setting

@@ -13,10 +13,7 @@ from cli.options import Command, Settings, option, output_folder, refuse
 from cli.output.progress import EncodingProgress, warn_reader
 from cli.output.results import ResultOptions, result_options
 from cli.source_options import SourceOptions, source_options, sources_argument
-from eval.settings import (
-    PROBING_TASKS,
-    ProbingSettings,
-)
+from eval.settings import PROBING_TASKS, ProbingSettings
 
 if TYPE_CHECKING:
     from retriever.documents import CorpusReader

@@ -15,10 +15,7 @@ from cli.output.progress import Stages, warn_reader
 from cli.output.results import ResultOptions, result_options
 from cli.output.text import say
 from cli.source_options import SourceOptions, source_options, sources_argument
-from eval.settings import (
-    QUESTION_KINDS,
-    MadeQuestionSettings,
-)
+from eval.settings import QUESTION_KINDS, MadeQuestionSettings
 
 if TYPE_CHECKING:
     from retriever.documents import CorpusReader, Document

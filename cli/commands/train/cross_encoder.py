@@ -7,10 +7,7 @@ from pathlib import Path
 
 import click
 
-from cli.evaluation_options import (
-    dataset_argument,
-    training_questions,
-)
+from cli.evaluation_options import dataset_argument, training_questions
 from cli.options import (
     MINILM,
     Command,
@@ -25,10 +22,7 @@ from cli.output.results import ResultOptions, result_options
 from cli.output.text import say
 from cli.training_options import fine_tuning_options, restart_option, sampling_options
 from eval.settings import CrossPlan, Loading, QuestionSettings
-from retriever.training import (
-    CrossTrainingSettings,
-    SamplingSettings,
-)
+from retriever.training import CrossTrainingSettings, SamplingSettings
 
 
 @click.command("cross-encoder", cls=Command)

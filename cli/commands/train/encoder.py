@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.evaluation_options import (
-    DataSet,
-    data_set,
-    training_questions,
-)
+from cli.evaluation_options import DataSet, data_set, training_questions
 from cli.options import (
     MINILM,
     Command,
@@ -30,10 +26,7 @@ from cli.source_options import SourceOptions, source_options
 from cli.training_options import fine_tuning_options, restart_option, sampling_options
 from eval.settings import QuestionSettings
 from retriever.settings import setting
-from retriever.training import (
-    EncoderTrainingSettings,
-    SamplingSettings,
-)
+from retriever.training import EncoderTrainingSettings, SamplingSettings
 
 if TYPE_CHECKING:
     from eval.training.data import EncoderData

@@ -7,28 +7,14 @@ from pathlib import Path
 
 import click
 
-from cli.evaluation_options import (
-    dataset_argument,
-    training_questions,
-)
-from cli.options import (
-    Command,
-    EncoderOptions,
-    Settings,
-    encoder_options,
-    option,
-    output_folder,
-)
+from cli.evaluation_options import dataset_argument, training_questions
+from cli.options import Command, EncoderOptions, Settings, encoder_options, option, output_folder
 from cli.output.progress import Stages
 from cli.output.results import ResultOptions, result_options
 from cli.output.text import say
 from cli.training_options import sampling_options
 from eval.settings import QuestionSettings
-from retriever.training import (
-    HeadSettings,
-    HeadTrainingSettings,
-    SamplingSettings,
-)
+from retriever.training import HeadSettings, HeadTrainingSettings, SamplingSettings
 
 _SYSTEMS = [
     f"{name}{head}" for name in ("bilinear", "concat", "uv") for head in ("", ":linear", ":mlp")
