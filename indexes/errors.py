@@ -56,7 +56,7 @@ class NotAnIndexError(BadInputError):
 
 
 class FormatVersionError(BadInputError):
-    """The index was written by a newer release than this one."""
+    """The index has a format that this release does not read; the message says what to do."""
 
 
 class ClosedIndexError(BadInputError):

@@ -300,7 +300,11 @@ class View(Protocol):
         """Those metadata fields among `names` that no document has, each with all known fields."""
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
-        """Whether a document has a value of one of these JSON types in a top-level field."""
+        """Return whether a document has a value of one of these JSON types in a top-level field.
+
+        True where a store cannot tell.
+        """
+        return True
 
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
@@ -430,7 +434,10 @@ class Committer(Protocol):
 
 
 class Writer(Committer, Protocol):
-    """Changes one index; each call is one transaction."""
+    """Changes one index; each call is one transaction.
+
+    A store that counts languages from its passages, or does its upkeep by itself, inherits that.
+    """
 
     def delete_where(self, where: Where) -> int:
         """Delete the documents that match a filter; returns how many."""
@@ -442,19 +449,26 @@ class Writer(Committer, Protocol):
         """How many documents `touch` and `commit` have seen since the writer opened."""
 
     def are_languages_counted(self) -> bool:
-        """Whether the setting `LANGUAGES` is what the stored passages add up to."""
+        """Return whether the setting `LANGUAGES` is what the stored passages add up to."""
+        return True
 
     def count_languages(self, documents: Iterable[tuple[StoredDocument, Sequence[str]]]) -> None:
         """Store the languages of all documents, as of `NewDocument`, and count them again."""
+        return
 
-    def compact(self, stage: Stage = ..., *, erase: bool = False) -> int:
+    def compact(self, stage: Stage = no_progress, *, erase: bool = False) -> int:
         """Drop what was deleted and free its space; returns the number of parts read.
 
         With `erase`, a folder holds no byte of it afterwards; other stores do not know it.
         """
+        return 0
 
-    def rebuild(self, structures: StructureSettings, stage: Stage = ...) -> int:
+    def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
         """Build the search structure over all passages again, another one if asked for."""
+        raise ConfigError(
+            "the store builds its search structures itself; for another one make the index again, "
+            "with `retriever index --recreate --index-type`"
+        )
 
 
 class Store(Protocol):

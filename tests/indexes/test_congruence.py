@@ -36,7 +36,10 @@ class Pair:
     def document(self, id_):
         title = self.chance.choice([None, "Fig", "pear"])
         label = (Mark(0, "label", self.chance.choice(WORDS)),) if self.chance.random() < 0.3 else ()
-        return Document(id_, self.text(), title, random_metadata(self.chance), label)
+        return Document(id_, self.text(), title, self.metadata(), label)
+
+    def metadata(self):
+        return random_metadata(self.chance)
 
     def where(self):
         return render(self.chance.choice(self.filters), self.chance)
@@ -50,7 +53,7 @@ class Pair:
         ids = sorted(set(self.ids()))
         documents = [self.document(id_) for id_ in ids]
         held = [id_ for id_ in ids if id_ in self.both[0]]
-        changed = [(id_, random_metadata(self.chance)) for id_ in held[:2]]
+        changed = [(id_, self.metadata()) for id_ in held[:2]]
         where = self.where()
         # Most random filters are refused.
         while self.chance.random() < 0.9 and self.both[0].filter_warning(where):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 from store_samples import SETTINGS
@@ -16,31 +14,18 @@ _NUMBERS = count(1)
 
 
 @pytest.fixture(scope="session")
-def milvus_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a file of Milvus Lite that stays open, up to the name of an index."""
+def milvus_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of a server or of a file of Milvus Lite, up to the name of an index."""
     pytest.importorskip("pymilvus", reason="pymilvus is not installed")
     if "RETRIEVER_MILVUS" in os.environ:
-        yield f"{os.environ['RETRIEVER_MILVUS']}/shared_{os.getpid()}_"
-        return
+        return f"{os.environ['RETRIEVER_MILVUS']}/shared_{os.getpid()}_"
     pytest.importorskip("milvus_lite", reason="Milvus Lite is not installed")
-    url = f"milvus+lite://{tmp_path_factory.mktemp('milvus')}/shared.db?index="
-    held = open_store(f"{url}held")
-    held.create(SETTINGS)
-    reader = held.reader()
-    yield url
-    reader.close()
+    return f"milvus+lite://{tmp_path_factory.mktemp('milvus')}/shared.db?index="
 
 
 @pytest.fixture
 def store(milvus_file: str) -> Store:
     """An empty index."""
-    made = open_store(f"{milvus_file}t{next(_NUMBERS)}")
-    made.create(SETTINGS)
-    return made
-
-
-@pytest.fixture
-def own_file(tmp_path: Path) -> str:
-    """The URL of an index in a file that nothing has opened."""
-    pytest.importorskip("milvus_lite", reason="Milvus Lite is not installed")
-    return f"milvus+lite://{tmp_path}/own.db"
+    empty = open_store(f"{milvus_file}t{next(_NUMBERS)}")
+    empty.create(SETTINGS)
+    return empty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 
 import numpy as np
@@ -9,24 +10,26 @@ import pytest
 from store_samples import (
     DIMENSIONS,
     SETTINGS,
-    check_languages,
     check_outlines,
     check_replacement,
     documents,
     ids_of,
+    languages_of,
     single,
+    spoken,
     viewed,
 )
+from test_expansions import brute_force, document_of
 
-from indexes import compile_where, open_store
+from indexes import Expansion, compile_where, open_store
+from indexes.bm25.formulas import LABEL, LABEL_WEIGHT
 from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
-from indexes.milvus import collection as collection_module
-from indexes.milvus.collection import ALL, number_of
-from indexes.milvus.connection import Connection
-from indexes.protocol import Query, StructureSettings
+from indexes.milvus import view as view_module
+from indexes.milvus.connection import call
+from indexes.protocol import Query
 
 pytestmark = pytest.mark.milvus
-WRITES = ("upsert", "delete", "alter_collection_properties", "compact")
+WRITES = ("upsert", "delete", "alter_collection_properties")
 
 
 class Killed(BaseException):
@@ -39,19 +42,18 @@ def contents(store):
         passages = sorted(p for _, _, spans in held.values() for p, *_ in spans)
         found = held, view.document_frequencies(["apple", "a", "b", "c"]), view.passage_count
         assert len(view.vectors(passages)) == view.passage_count
-        mean = view.describe()["mean_passage_terms"]
         languages = view.setting("languages", {})
-    return found, mean, languages
+    return found, languages
 
 
-def spoken(ids, *args, **options):
+def in_two_languages(ids, *args, **options):
     made, vectors, terms = documents(ids, *args, **options)
     return [one._replace(languages=("english", "german")) for one in made], vectors, terms
 
 
 def run(store):
     """Replace "a" by a shorter text and the others, as the product does it; "e" goes."""
-    made, vectors, terms = spoken(["a", "b", "c", "d"], seed=5)
+    made, vectors, terms = in_two_languages(["a", "b", "c", "d"], seed=5)
     made[0] = made[0]._replace(spans=[(0, 9)], languages=["greek"])
     terms[0], rows = ["apple"], {"a": [0], "b": [2, 3], "c": [4, 5], "d": [6, 7]}
     with store.writer() as writer:
@@ -64,27 +66,27 @@ def run(store):
 
 
 def test_a_run_that_was_interrupted_anywhere_is_run_again(store, milvus_file, monkeypatch):
-    monkeypatch.setattr("indexes.milvus.store._UPSERTED", 1)
+    monkeypatch.setattr("indexes.milvus.store._ROWS", 1)
     expected = open_store(f"{milvus_file}expected")
     for one in (expected, store):
         one.create(SETTINGS)
         with one.writer() as writer:
-            writer.commit(*spoken(["a", "b", "c", "e"], {"x": 0}))
+            writer.commit(*in_two_languages(["a", "b", "c", "e"], {"x": 0}))
     run(expected)
-    call, torn = Connection.call, 0
+    torn = 0
     for step in range(100):
         left = iter(range(step))
 
-        def dying(self, method, *arguments, left=left, **options):
+        def dying(location, method, *arguments, left=left, **options):
             if method in WRITES and next(left, None) is None:
                 raise Killed
-            return call(self, method, *arguments, **options)
+            return call(location, method, *arguments, **options)
 
         with store.writer() as writer:
             writer.delete(["a", "b", "c", "d", "e"])
-            writer.commit(*spoken(["a", "b", "c", "e"], {"x": 0}))
+            writer.commit(*in_two_languages(["a", "b", "c", "e"], {"x": 0}))
         with monkeypatch.context() as patched, suppress(Killed):
-            patched.setattr(Connection, "call", dying)
+            patched.setattr(view_module, "call", dying)
             run(store)
             break
         torn += bool(store.verify())
@@ -98,54 +100,105 @@ def test_a_run_that_was_interrupted_anywhere_is_run_again(store, milvus_file, mo
 def test_a_document_that_is_not_whole_is_told(store):
     with store.writer() as writer:
         writer.commit(*documents(["a", "b"]))
-        view = writer._view
-        (row,) = view.rows(f"ordinal == 1 and document == {number_of('a')}", [])
-        view.connection.call(
-            "delete", view.collection.name, filter=f"passage in [{row['passage']}]"
-        )
-    assert ["some passages are missing" in one for one in store.verify()] == [True]
+    with viewed(store) as view:
+        view.call("delete", filter='id == "a" and ordinal == 1')
+    assert ["'a': some passages are missing or old" in line for line in store.verify()] == [True]
     with pytest.raises(Exception, match="'a': some passages are missing"):
         ids_of(store)
 
 
 @pytest.mark.parametrize(
-    ("made", "tokens", "message"),
+    ("document", "terms"),
     [
-        (single(2), [f"w{n}" for n in range(4097)], "distinct terms of a passage: expected 4,096"),
-        (single(2, text="ä" * 40_000), ["w"], "bytes of a passage: expected 65,535 or less"),
-        (single(2, {"a": "x" * 70_000}), ["w"], "bytes of id, title and metadata: expected 65,535"),
-        (single(2, {"a": list(range(4096))}), ["w"], "fields and values in the metadata"),
+        (single(2), [f"w{n}" for n in range(4097)]),
+        (single(2, text="ä" * 40_000), ["w"]),
+        (single(2, {"a": "x" * 70_000}), ["w"]),
+        (single(2)._replace(outline=" " * 70_000 + "[]"), ["w"]),
     ],
 )
-def test_what_does_not_fit_into_a_row_is_refused_before_anything_is_written(
-    store, made, tokens, message
-):
+def test_what_does_not_fit_into_a_row_is_refused_before_anything_is_written(store, document, terms):
     vectors = np.ones((2, DIMENSIONS), np.float32)
+    message = r"document '00002': expected at most 65,535 bytes .* and 4,096 distinct terms"
     with store.writer() as writer, pytest.raises(ConfigError, match=message):
-        writer.commit([single(1), made], vectors, [["w"], tokens])
+        writer.commit([single(1), document], vectors, [["w"], terms])
     assert ids_of(store) == []
+
+
+def scores_of(store, terms):
+    with viewed(store) as view:
+        (found,) = view.ranking().candidates([Query(terms)], "bm25", 100)
+        ids = view.documents_of(found.passages.tolist())
+        assert found.matches.all()
+        return {ids[n]: score for n, score in zip(found.passages, found.bm25, strict=True)}
+
+
+def test_bm25_compares_lengths_with_those_of_the_first_commit(store):
+    chance = np.random.default_rng(3)
+    words = [*"abcdef", f"{LABEL}a"]
+    passages = [chance.choice(words, size=n).tolist() for n in chance.integers(1, 12, 90)]
+    made = [document_of(place, terms) for place, terms in enumerate(passages)]
+    vectors = np.ones((len(made), DIMENSIONS), np.float32)
+    with store.writer() as writer:
+        writer.commit(made[:40], vectors[:40], passages[:40])
+        mean = sum(map(len, passages[:40])) / 40
+        writer.commit(made[40:], vectors[40:], passages[40:])
+        writer.delete([f"{place:03}" for place in range(0, 90, 3)])
+    living = [place for place in range(90) if place % 3]
+    for terms in (["b"], ["b", "c", "c"], ["b", "unknown"]):
+        expected = brute_force([passages[place] for place in living], terms, mean=mean)
+        scores = scores_of(store, terms)
+        assert scores == pytest.approx(
+            {f"{place:03}": score for place, score in zip(living, expected, strict=True) if score},
+            rel=1e-5,
+        )
+    # A word counts less in a label, and as much as the more frequent of the two.
+    labeled = [f"{place:03}" for place in living if set(passages[place]) >= {"a", f"{LABEL}a"}]
+    plain = scores_of(store, ["a"])
+    assert plain.keys() >= {*labeled}
+    assert 0 < LABEL_WEIGHT < 1
+
+
+def test_an_expansion_scores_as_its_alternatives_do_or_is_refused(store):
+    passages = [["a", "x"], ["b", "x"], ["c", "x"], ["b", "c"], ["x", "y"]]
+    made = [document_of(place, terms) for place, terms in enumerate(passages)]
+    with store.writer() as writer:
+        writer.commit(made, np.ones((5, DIMENSIONS), np.float32), passages)
+    expansion = Expansion("a", (("a",),), (("b",), ("c",)), 0.5)
+    scores = scores_of(store, ["a", expansion])
+    expected = brute_force(passages, ["a", expansion])
+    assert scores.keys() == {"000", "001", "002", "003"}
+    assert scores["001"] == pytest.approx(expected[1], rel=1e-5)
+    assert scores["003"] == pytest.approx(2 * scores["001"], rel=1e-5)
+    with pytest.raises(ConfigError, match="synonym of several words, such as 'b c'"):
+        scores_of(store, [Expansion("a", (("a",),), (("b", "c"),), 0.5)])
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("n < 0.0000001", ["a", "b"]),
-        ("n > -1e-7 and not (s = 'x')", "beyond 2"),
+        ("n > -1e-7 and not (s = 'x')", ["b", "c"]),
+        ("n >= 9007199254740993", "compare exactly with a number such as 9007199254740993"),
         ("s = 'it\\'s \"x\" \\\\ {y}'", ["a"]),
-        ("not (t < 'm')", ["a", "c"]),
+        ("not (t < 'm')", "cannot evaluate not '<'"),
+        ("t >= 'm' or t is null", ["a", "c"]),
+        ("not (t = 'k' or l contains 1)", ["c"]),
+        ("not title exists", ["a", "b", "c"]),
+        ("id in ('a', 'c') and id > 'b'", ["c"]),
+        ("id != 'a' and not id contains 'c'", ["b"]),
         ('`a "b"\\\\`.`c\'` = true', ["b"]),
         ("l contains 1", ["a"]),
-        ("s contains 'x'", "a string that 'contains'"),
-        ("s like '%'", ["a", "b", "c"]),
+        ("s contains '\"x\" '", ["a"]),
+        ("not s contains 'k'", ["a", "b"]),
+        ("id contains '%' or title = 5", []),
+        ("s like '%'", "cannot evaluate 'like'"),
     ],
 )
 def test_names_and_values_mean_what_they_say(store, text, expected):
     with store.writer() as writer:
         writer.commit(*documents(["a"], {"n": -2.5, "s": 'it\'s "x" \\ {y}', "l": [True, 1.0]}))
         writer.commit(*documents(["b"], {"n": 0, "s": "\t", 'a "b"\\': {"c'": True}, "t": "k"}))
-        writer.commit(
-            *documents(["c"], {"n": 2**53 + 1 if "not" in text else 9e9, "s": "k" * 2000})
-        )
+        writer.commit(*documents(["c"], {"n": 2**53 + 1, "s": "k" * 2000}))
     with viewed(store) as view:
         if isinstance(expected, str):
             with pytest.raises(FilterError, match=expected):
@@ -157,71 +210,59 @@ def test_names_and_values_mean_what_they_say(store, text, expected):
 
 
 def test_a_replacement_takes_the_place_of_the_old_index(store):
-    with store.writer() as writer:
-        former = writer._view.collection.name
-    check_replacement(store, locks=False)
     with viewed(store) as view:
-        assert not view.connection.call("has_collection", former)
+        former = view.collection.name
+    check_replacement(store, locks=False)
+    assert not call(store.location, "has_collection", former)
 
 
-def test_what_is_no_index_of_this_release_is_refused(store, milvus_file, monkeypatch):
+def test_what_is_no_index_of_this_release_is_refused(store, milvus_file):
     foreign = open_store(f"{milvus_file}foreign")
-    connection = Connection(foreign.location)
-    connection.call("create_collection", foreign.location.index, dimension=2)
-    connection.close()
+    call(foreign.location, "create_collection", foreign.location.index, dimension=2)
     with pytest.raises(NotAnIndexError, match="of that name is no index"):
         foreign.exists()
-    monkeypatch.setattr(collection_module, "FORMAT", 1)
-    with pytest.raises(FormatVersionError, match="upgrade"):
-        ids_of(store)
+    for description in ([2, "", SETTINGS], {"format": 4}):
+        with viewed(store) as view:
+            properties = {"retriever.index": json.dumps(description)}
+            view.call("alter_collection_properties", properties=properties)
+            for refused in (store.exists, store.verify, lambda: store.create(SETTINGS)):
+                with pytest.raises(FormatVersionError, match="`retriever export FILE") as error:
+                    refused()
+                assert "\n" not in str(error.value)
+            view.call("alter_collection_properties", properties=view.collection.properties())
 
 
-def test_an_index_that_does_not_exist(milvus_file, own_file):
-    for missing in (open_store(f"{milvus_file}none"), open_store(own_file)):
+def test_an_index_that_does_not_exist(milvus_file, tmp_path):
+    for url in (f"{milvus_file}none", f"milvus+lite://{tmp_path}/own.db"):
+        missing = open_store(url)
         for refused in (missing.reader().view, missing.writer):
             with pytest.raises(NotAnIndexError, match="`retriever index` makes one"), refused():
                 pass
         assert not missing.exists()
 
 
-def test_other_structures_and_dimensions_are_refused(store):
-    if store.location.file is not None:
-        with pytest.raises(ConfigError, match="index type: expected auto, flat, found 'hnsw'"):
-            store.create({"structures": {"index_type": "hnsw"}})
-    with store.writer() as writer:
-        made, _, terms = documents(["b"])
-        with pytest.raises(ValueError, match=f"expected vectors of {DIMENSIONS} dimensions"):
-            writer.commit(made, np.ones((2, 3), np.float32), terms)
-        with pytest.raises(ConfigError, match="make the index again"):
-            writer.rebuild(StructureSettings("flat"))
+def test_other_structures_are_refused(milvus_file):
+    other = open_store(f"{milvus_file}other")
+    with pytest.raises(ConfigError, match="index type: expected auto or flat, found 'hnsw'"):
+        other.create({**SETTINGS, "structures": {"index_type": "hnsw"}})
+    other.create({**SETTINGS, "structures": {"index_type": "flat"}})
+    with other.writer() as writer, pytest.raises(ConfigError, match="--recreate --index-type"):
+        writer.rebuild(None)
 
 
-def test_a_file_is_not_pinged(own_file, monkeypatch):
-    """Its server closes a connection that is: "too_many_pings"."""
-    import grpc
-
-    intervals, connect = [], grpc.insecure_channel
-
-    def connected(address, options):
-        intervals.append(dict(options)["grpc.keepalive_time_ms"])
-        return connect(address, options)
-
-    monkeypatch.setattr(grpc, "insecure_channel", connected)
-    open_store(own_file).create(SETTINGS)
-    assert intervals
-    assert min(intervals) > 24 * 3_600_000
-
-
-def test_an_outline_is_stored_in_parts_with_its_passages(store):
+def test_an_outline_is_stored_with_its_document(store):
     check_outlines(store)
 
 
 def test_languages_are_counted_with_the_passages(store):
-    def forget(writer):
-        view = writer._view
-        rows = list(view.rows(ALL, ["*"]))
-        for row in rows:
-            del row["head"]["languages"]
-        view.connection.call("upsert", view.collection.name, rows)
-
-    check_languages(store, forget)
+    with store.writer() as writer:
+        writer.commit(*spoken(["a", "b", "c"], "english", "english russian"))
+        writer.commit(*spoken(["d"], "german", ""))
+    assert languages_of(store) == ({"english": 6, "russian": 3, "german": 1}, 0)
+    with store.writer() as writer:
+        writer.commit(*spoken(["a"], "german", "german"), {"b": {"n": 1}})
+        assert (writer.delete(["c", "never"]), writer.delete(["c"])) == (1, 0)
+        assert writer.are_languages_counted()
+        assert writer.setting("languages") == {"english": 2, "russian": 1, "german": 3}
+        writer.delete(["b"])
+    assert languages_of(store) == ({"german": 3}, 0)
