@@ -557,12 +557,12 @@ class ReadableIndex:
     def suggestion(self, text: str) -> str | None:
         """A text in which words that no document has are replaced by the nearest that one has.
 
-        See `retriever.search.syntax.suggested`. A word that the vocabulary of the encoder has whole
-        stays, since the encoder knows it, and so does one with `expansions`. None if every word is
-        known, or nothing is near.
+        See `retriever.search.syntax.correct_text`. A word that the vocabulary of the encoder has
+        whole stays, since the encoder knows it, and so does one with `expansions`. None if every
+        word is known, or nothing is near.
         """
         from retriever.encoders.model_folders import read_vocabulary, vocabulary_has
-        from retriever.search.syntax import suggested
+        from retriever.search.syntax import correct_text
 
         with self._opened.view() as view:
             state = self._opened.settings_of(view)
@@ -581,7 +581,7 @@ class ReadableIndex:
             def is_known(word: str) -> bool:
                 return word in expanded() or vocabulary_has(vocabulary(), word)
 
-            return suggested(text, view, state.analyzer, is_known)
+            return correct_text(text, view, state.analyzer, is_known)
 
     def no_hits_reason(
         self,
@@ -611,10 +611,10 @@ class ReadableIndex:
 
     def has_flag(self, word: str) -> bool:
         """Whether a document has a word with a hyphen before it, as in ``java -jar``."""
-        from retriever.search.syntax import holds_flag
+        from retriever.search.syntax import has_flag_term
 
         with self._opened.view() as view:
-            return holds_flag(view, word)
+            return has_flag_term(view, word)
 
     def search_note(
         self,

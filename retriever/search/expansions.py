@@ -1,7 +1,7 @@
-"""Other terms that BM25 searches for beside a query's words: spellings, beginnings, synonyms.
+"""Expansions of a query for BM25: spellings, beginnings and synonyms of its words.
 
-All of them are found when a query is asked, so an index needs no change, and only terms that the
-index holds become part of a query. docs/ranking.md says what each kind finds.
+They are looked up at query time, so an index needs no change. Only terms that the index holds
+become part of a query. docs/ranking.md describes each kind.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from retriever.documents.analyzer import Analyzer
     from retriever.search.synonyms import Synonyms
 
-# Weights of expansions, as shares of the score of the word itself. A beginning says less of the
-# question than another spelling.
+# Weights of expansions, as shares of the weight of the word itself. A beginning is less specific
+# than another spelling.
 _SPELLING_WEIGHT = 0.5
 _SYNONYM_WEIGHT = 0.5
 _BEGINNING_WEIGHT = 0.25
 
-# How letters are spelled where they cannot be typed: German, Swedish, Finnish, Danish, Norwegian.
+# Alternative spellings of letters in German, Swedish, Finnish, Danish and Norwegian.
 _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "ae": ("ä", "æ"),
     "oe": ("ö", "ø", "œ"),
@@ -45,40 +45,41 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "ss": ("ß",),
     "ß": ("ss",),
 }
-# An analyzer reads them as equal.
+# Spellings that an analyzer reads as equal.
 _SHARP = ("ss", "ß")
 _SPELLED = re.compile("|".join(_SPELLINGS))
 _WORD = re.compile(r"[^\W\d_]+")
-# Spellings of all words of a query that are looked up.
+# Maximum number of spellings that are looked up for a query.
 _MOST_SPELLINGS = 256
 
 # A word that ends with an asterisk, behind white space or an opening bracket or quote.
 _BEGINNING = re.compile(
     r"""(?<![^\s(\[{"“”'‘«])([^\s*()\[\]{}"“”«»]{1,100})\*(?=[.,;:!?)\]}"”'’»]*(?:\s|$))"""
 )
-# Where emphasis of Markdown begins and ends.
+# Beginning and end of emphasis in Markdown.
 _EMPHASIS_BEGINS = re.compile(r"(?<![\w*])\*(?=\w)")
 _EMPHASIS_ENDS = re.compile(r"(?<=\w)\*(?!\w)")
 _IDEOGRAPH = re.compile(f"[{CJK}]")
 _QUOTED = re.compile(r'["“”][^"“”]*["“”]')
 _SEPARATOR = re.compile(r"[\W_]")
-# Letters and digits that a beginning has, unless it has ideographs or kana.
+# Least number of letters and digits of a beginning without ideographs or kana.
 _LEAST_LETTERS = 3
-# Terms with one beginning, and beginnings of one query.
+# Maximum number of terms with one beginning, and of beginnings in a query.
 _MOST_TERMS = 1000
 _MOST_BEGINNINGS = 5
-# Asterisks of a query that are looked at.
+# Maximum number of asterisks that are examined in a query.
 _MOST_ASTERISKS = 50
-# Final letters of a beginning that the stem of a word can lack, and spellings of a beginning.
-_STEMMED = 6
+# Maximum number of final letters of a beginning that a stem can lack, and of spellings of a
+# beginning.
+_MOST_STEMMED = 6
 _MOST_VARIANTS = 8
-# Passages with a term that are read for how it is written, and characters of each.
-_READ = 16
+# Number of passages that are read for the spellings of a term, and of characters of each.
+_READ_PASSAGES = 16
 _READ_CHARACTERS = 10_000
 
 
 class _Candidate(NamedTuple):
-    """An expansion of which the index may hold only some alternatives."""
+    """An expansion before its alternatives are looked up in the index."""
 
     word: str
     terms: frozenset[tuple[str, ...]]
@@ -95,22 +96,30 @@ def expand(
     *,
     has_beginnings: bool = True,
 ) -> list[Expansion]:
-    """Return the expansions of a query with these terms: spellings, beginnings, then synonyms.
+    """Return the expansions of a query: spellings, beginnings, then synonyms.
 
-    Behind each of them is the same one of labels.
+    Each expansion is followed by the same expansion of labels.
 
-    With `has_beginnings`, a word that ends with an asterisk stands for all that begin so.
+    Args:
+        text: the query.
+        terms: its terms.
+        view: the index.
+        analyzer: the analyzer of the index.
+        synonyms: synonyms of the user.
+        has_beginnings: whether a word with a final asterisk stands for all words that begin so.
     """
-    own = frozenset(terms)
+    query_terms = frozenset(terms)
     languages = view.setting("languages", {})
     text = normalized("NFC", text)
-    candidates = list(_spellings(text, own, analyzer, languages))
+    candidates = list(_spellings(text, query_terms, analyzer, languages))
     if has_beginnings and "*" in text:
-        candidates += _beginnings(text, own, view, analyzer, languages)
+        candidates += _beginnings(text, query_terms, view, analyzer, languages)
     if synonyms is not None:
         candidates += _synonyms(text, analyzer, languages, synonyms)
-    names = {name for other in candidates for name in chain.from_iterable(other.alternatives)}
-    # One look-up for all of them.
+    names = {
+        name for candidate in candidates for name in chain.from_iterable(candidate.alternatives)
+    }
+    # One look-up for all candidates.
     counts = view.document_frequencies(sorted(names)) if names else {}
     expansions = []
     for word, word_terms, alternatives, weight in candidates:
@@ -121,64 +130,65 @@ def expand(
             if alternative not in word_terms and all(map(counts.__getitem__, alternative))
         )
         if present:
-            of_word = tuple(sorted(word_terms))
-            expansions.append(Expansion(word, of_word, present, weight))
-            # In a label they count less than in a text, as the word itself does, and are no rarer.
+            sorted_terms = tuple(sorted(word_terms))
+            expansions.append(Expansion(word, sorted_terms, present, weight))
+            # Like the word itself, alternatives weigh less in a label, and with the same idf.
             labels = tuple(tuple(LABEL + name for name in names) for names in present)
-            expansions.append(Expansion(word, of_word + present, labels, LABEL_WEIGHT * weight))
+            label_weight = LABEL_WEIGHT * weight
+            expansions.append(Expansion(word, sorted_terms + present, labels, label_weight))
     return expansions
 
 
 def _spellings(
-    text: str, own: frozenset[str], analyzer: Analyzer, languages: Iterable[str]
+    text: str, query_terms: frozenset[str], analyzer: Analyzer, languages: Iterable[str]
 ) -> Iterator[_Candidate]:
-    """Yield, for each word of a query, its spellings with ä for ae, ae for ä, and the like."""
-    number = 0
-    folds = analyzer.settings.division != "plain"
+    """Yield the spellings of each word of a query, with ä for ae, ae for ä, and the like."""
+    count = 0
+    has_folding = analyzer.settings.division != "plain"
     readings: list[tuple[str, ...]] = [(language,) for language in languages] or [()]
     for word in dict.fromkeys(_WORD.findall(text)):
-        folded = word.lower()
-        variants = list(islice(spelled(folded), _MOST_SPELLINGS - number))
-        number += len(variants)
+        lower = word.lower()
+        variants = list(islice(find_spellings(lower), _MOST_SPELLINGS - count))
+        count += len(variants)
         forms = analyzer.forms(word, languages) if variants else frozenset()
-        # A word that was dropped has no other spellings.
-        if own.isdisjoint(forms):
+        # A word that the analyzer dropped has no spellings.
+        if query_terms.isdisjoint(forms):
             continue
-        tail = _tail(folded)
+        tail = _tail_length(lower)
         alternatives = []
-        own_forms = {language: analyzer.forms(word, language) for language in readings}
+        word_forms = {language: analyzer.forms(word, language) for language in readings}
         for variant, language in product(variants, readings):
-            # "cœur" has the term "coeur" besides, and in German "jørgensen" that of "joergensen".
+            # "cœur" also has the term "coeur", and in German "jørgensen" has that of "joergensen".
             bare = without_accents(variant)
-            if folds and not own_forms[language].isdisjoint(analyzer.forms(bare, language)):
+            if has_folding and not word_forms[language].isdisjoint(analyzer.forms(bare, language)):
                 continue
             doubled = variant.replace("ß", "ss")
             head = doubled[: len(doubled) - tail]
             alternatives += [
                 (term,)
                 for term in analyzer.forms(variant, language)
-                if term not in own and _has_spelling(term, head)
+                if term not in query_terms and _has_spelling(term, head)
             ]
         yield _Candidate(word, _singles(forms), alternatives, _SPELLING_WEIGHT)
 
 
-def _tail(word: str) -> int:
-    """The number of letters after the last spelling of a word; ß and ss are no spellings."""
+def _tail_length(word: str) -> int:
+    """Return the number of letters after the last spelling of a word other than ß and ss."""
     doubled = word.replace("ß", "ss")
     ends = [match.end() for match in _SPELLED.finditer(doubled) if match.group() not in _SHARP]
     return len(doubled) - ends[-1]
 
 
 def _has_spelling(term: str, head: str) -> bool:
-    """Whether a stem has the head of a word with its spellings; "viru" of "virues" has not."""
+    """Return whether a stem keeps the head with the spellings; "viru" of "virues" does not."""
     return term.replace("ß", "ss").startswith((head, without_accents(head)))
 
 
-def spelled(word: str) -> Iterator[str]:
+def find_spellings(word: str) -> Iterator[str]:
     """Yield the other spellings of a word in lower case.
 
-    Each of ä, ö, ü, å, æ, ø and œ is two letters, and such two letters are one of these. In a word
-    with one of them, ß is ss too, and ss is ß.
+    Each of ä, ö, ü, å, æ, ø and œ is also spelled with two letters, and the reverse. In a word with
+    one of them, ß is also spelled ss, and the reverse.
     """
     matches = list(_SPELLED.finditer(word))
     if all(match.group() in _SHARP for match in matches):
@@ -195,54 +205,59 @@ def spelled(word: str) -> Iterator[str]:
 
 
 def _beginnings(
-    text: str, own: frozenset[str], view: View, analyzer: Analyzer, languages: Iterable[str]
+    text: str,
+    query_terms: frozenset[str],
+    view: View,
+    analyzer: Analyzer,
+    languages: Iterable[str],
 ) -> Iterator[_Candidate]:
-    """Yield, for each word with an asterisk, the terms that begin so."""
+    """Yield the terms that begin with each word with an asterisk."""
     has_german = "german" in {*languages, analyzer.settings.language}
     for word in islice(find_beginnings(text, analyzer), _MOST_BEGINNINGS):
         forms = analyzer.forms(word, languages)
-        if _is_written(f"{word}*", forms, view):
+        if _is_literal(f"{word}*", forms, view):
             continue
-        folded = normalized("NFKC", word).lower()
-        variants = list(islice(spelled(folded), _MOST_VARIANTS))
+        lower = normalized("NFKC", word).lower()
+        variants = list(islice(find_spellings(lower), _MOST_VARIANTS))
         # German stems have no umlauts.
-        bare = [folded, *(variants if has_german else ())]
-        beginnings = dict.fromkeys([folded, *variants, *map(without_accents, bare)])
+        accented = [lower, *(variants if has_german else ())]
+        beginnings = dict.fromkeys([lower, *variants, *map(without_accents, accented)])
         terms = list(
             chain.from_iterable(
                 _terms_beginning(variant, view, analyzer, languages) for variant in beginnings
             )
         )[:_MOST_TERMS]
-        terms += _cut_stems(folded, view, analyzer, languages)
-        alternatives = [(term,) for term in terms if term not in own]
+        terms += _shorter_stems(lower, view, analyzer, languages)
+        alternatives = [(term,) for term in terms if term not in query_terms]
         yield _Candidate(f"{word}*", _singles(forms), alternatives, _BEGINNING_WEIGHT)
 
 
 def _terms_beginning(
     beginning: str, view: View, analyzer: Analyzer, languages: Iterable[str]
 ) -> Iterable[str]:
-    """The most frequent terms that begin so."""
+    """Return the most frequent terms of words with a beginning."""
 
     def terms_of(text: str) -> Iterator[str]:
         for word in dict.fromkeys(analyzer.words(text.lower())):
             if word.startswith(beginning):
                 yield from analyzer.forms(word, languages)
 
-    of_texts = view.terms_beginning(beginning, _MOST_TERMS, terms_of)
-    of_labels = view.terms_beginning(LABEL + beginning, _MOST_TERMS, terms_of)
-    # The parts of a name are terms too: beside its first part, a whole name would count twice.
-    names = (term.removeprefix(LABEL) for term in of_labels)
-    return dict.fromkeys([*of_texts, *(name for name in names if not _is_whole(name, beginning))])
+    text_terms = view.terms_beginning(beginning, _MOST_TERMS, terms_of)
+    label_terms = view.terms_beginning(LABEL + beginning, _MOST_TERMS, terms_of)
+    # The parts of a name are terms too: a whole name would count twice beside its first part.
+    names = (term.removeprefix(LABEL) for term in label_terms)
+    parts = [name for name in names if not _is_whole_name(name, beginning)]
+    return dict.fromkeys([*text_terms, *parts])
 
 
-def _is_whole(name: str, beginning: str) -> bool:
-    """Whether a name has several parts, the first of which begins so."""
+def _is_whole_name(name: str, beginning: str) -> bool:
+    """Return whether a name has several parts, and the first one has the beginning."""
     first_part, *other_parts = _SEPARATOR.split(name)
     return bool(other_parts) and first_part.startswith(beginning)
 
 
 def find_beginnings(text: str, analyzer: Analyzer) -> Iterator[str]:
-    """The words of a query, outside of quotation marks, that end with an asterisk, without it."""
+    """Yield the words of a query with a final asterisk outside quotation marks, without it."""
     text = _QUOTED.sub(" ", text)
     for match in islice(_BEGINNING.finditer(text), _MOST_ASTERISKS):
         # The last word of `/etc/config*`.
@@ -255,15 +270,16 @@ def find_beginnings(text: str, analyzer: Analyzer) -> Iterator[str]:
 
 
 def _is_emphasized(before: str) -> bool:
-    """Whether emphasis that began in a text, the beginning of a line, has not ended."""
-    begun = sum(1 for _ in _EMPHASIS_BEGINS.finditer(before))
-    return begun > sum(1 for _ in _EMPHASIS_ENDS.finditer(before))
+    """Return whether emphasis is open after `before`, the beginning of a line."""
+    begins = sum(1 for _ in _EMPHASIS_BEGINS.finditer(before))
+    ends = sum(1 for _ in _EMPHASIS_ENDS.finditer(before))
+    return begins > ends
 
 
-def _is_written(text: str, terms: Iterable[str], view: View) -> bool:
-    """Whether a passage among the best with a word holds a text with an asterisk as written."""
+def _is_literal(text: str, terms: Iterable[str], view: View) -> bool:
+    """Return whether one of the best passages with a word has it with its asterisk."""
     pattern = re.compile(rf"(?<![\w*]){re.escape(text)}(?![\w*])", re.IGNORECASE)
-    for passage in _best_passages(terms, view, 2 * _READ):
+    for passage in _read_passages(terms, view, 2 * _READ_PASSAGES):
         text_part = passage.text[passage.start : passage.stop][:_READ_CHARACTERS]
         for match in pattern.finditer(text_part):
             line_start = text_part.rfind("\n", 0, match.start()) + 1
@@ -272,17 +288,17 @@ def _is_written(text: str, terms: Iterable[str], view: View) -> bool:
     return False
 
 
-def _cut_stems(
+def _shorter_stems(
     beginning: str, view: View, analyzer: Analyzer, languages: Iterable[str]
 ) -> Iterator[str]:
-    """The terms that do not begin as words with this beginning do, since stems are shorter.
+    """Yield the stems of words with a beginning that are shorter than the beginning.
 
-    The stem of "configuration" does not begin with "configura". The words of a few passages with
-    each such term decide.
+    The stem of "configuration" does not begin with "configura". A stem counts if a word with the
+    beginning is in one of a few passages with the stem.
     """
     if not analyzer.settings.stemming:
         return
-    least = max(_LEAST_LETTERS, len(beginning) - _STEMMED)
+    least = max(_LEAST_LETTERS, len(beginning) - _MOST_STEMMED)
     # A stem can end with another letter: "studi" of "studying".
     stems = {
         beginning[:length] + end
@@ -291,7 +307,7 @@ def _cut_stems(
     }
     counts = view.document_frequencies(sorted(stems))
     for term in (stem for stem, df in counts.items() if df and not stem.startswith(beginning)):
-        for passage in _best_passages([term], view, _READ):
+        for passage in _read_passages([term], view, _READ_PASSAGES):
             text_part = passage.text[passage.start : passage.stop][:_READ_CHARACTERS]
             labels = label_text(read_outline(passage.outline))
             text = f"{passage.title or ''}\n{labels}\n{text_part}"
@@ -303,8 +319,8 @@ def _cut_stems(
                 break
 
 
-def _best_passages(terms: Iterable[str], view: View, number: int) -> Iterable[Passage]:
-    """A number of passages with one of some terms."""
+def _read_passages(terms: Iterable[str], view: View, number: int) -> Iterable[Passage]:
+    """Return up to `number` passages with one of the terms."""
     ranking = view.ranking(BM25Settings(), None, None)
     (candidates,) = ranking.candidates([Query(sorted(terms))], "bm25", number)
     return view.passages(candidates.passages.tolist()[:number]).values()
@@ -313,9 +329,9 @@ def _best_passages(terms: Iterable[str], view: View, number: int) -> Iterable[Pa
 def _synonyms(
     text: str, analyzer: Analyzer, languages: Mapping[str, int], synonyms: Synonyms
 ) -> Iterator[_Candidate]:
-    """Phrases that have synonyms."""
+    """Yield the phrases of a query that have synonyms."""
     readings: list[tuple[str, ...]] = [(language,) for language in languages]
-    for phrase, synonymous in synonyms.find(text, analyzer, languages):
+    for phrase, synonym_phrases in synonyms.find(text, analyzer, languages):
         forms = {
             form
             for language in readings or [()]
@@ -323,9 +339,9 @@ def _synonyms(
         }
         alternatives = [
             alternative
-            for other in synonymous
+            for synonym in synonym_phrases
             for language in readings or [()]
-            if (alternative := _phrase_terms(other, analyzer, language))
+            if (alternative := _phrase_terms(synonym, analyzer, language))
         ]
         word = " ".join(phrase)
         yield _Candidate(word, frozenset(forms), alternatives, _SYNONYM_WEIGHT)
@@ -334,12 +350,12 @@ def _synonyms(
 def _phrase_terms(
     words: Iterable[str], analyzer: Analyzer, language: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The terms of the words of a phrase in one language; none of its stop words."""
+    """Return the terms of a phrase in one language, without stop words."""
     terms: list[str] = []
     for word in analyzer.words(" ".join(words)):
         if is_spaceless(word):
             grams = [piece.text for piece in divide(word, "grams")]
-            # How such a script is divided into words depends on what stands around them.
+            # The division of such a script into words depends on the surrounding text.
             terms += [gram for gram in grams if len(gram) == max(map(len, grams))]
         else:
             default = analyzer.forms(word, ())

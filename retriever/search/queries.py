@@ -23,7 +23,7 @@ from retriever.errors import (
 )
 from retriever.search.engine import ranked_hits, ranked_ids
 from retriever.search.settings import CALIBRATION, FIT, SearchSettings
-from retriever.search.syntax import ParsedQuery, holds_flag, parse_query
+from retriever.search.syntax import ParsedQuery, has_flag_term, parse_query
 
 if TYPE_CHECKING:
     from indexes import Term, View, Where
@@ -133,7 +133,7 @@ def _parsed_batches(
 
     def has_flag(word: str) -> bool:
         with index.view() as view:
-            return holds_flag(view, word)
+            return has_flag_term(view, word)
 
     if ready is not None:
         ready = _checked_vectors(ready)

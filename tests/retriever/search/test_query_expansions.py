@@ -17,7 +17,7 @@ from retriever import (
     Synonyms,
     load_synonyms,
 )
-from retriever.search.expansions import spelled
+from retriever.search.expansions import find_spellings
 from retriever.search.queries import highlights
 
 WORDS = [
@@ -132,11 +132,11 @@ def test_a_stem_without_the_spelling_is_no_other_spelling(make):
 
 
 def test_spellings_are_those_of_each_place():
-    assert set(spelled("oeoe")) == {
+    assert set(find_spellings("oeoe")) == {
         a + b for a in ("oe", "ö", "ø", "œ") for b in ("oe", "ö", "ø", "œ")
     } - {"oeoe"}
-    assert list(spelled("plain")) == []
-    assert len(list(islice(spelled("ae" * 5000), 10))) == 10
+    assert list(find_spellings("plain")) == []
+    assert len(list(islice(find_spellings("ae" * 5000), 10))) == 10
 
 
 def test_a_query_of_many_spellings_ends_soon(make):

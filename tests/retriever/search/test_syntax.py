@@ -17,7 +17,7 @@ from retriever import BadInputError, Document, Index, RetrieverError
 from retriever.encoders.model_folders import read_vocabulary, vocabulary_has
 from retriever.search import parse_query
 from retriever.search.engine import cancellable
-from retriever.search.syntax import _distance, _edited, suggested
+from retriever.search.syntax import _distance, _edited_words, correct_text
 
 WORDS = ["lock", "thread", "threads", "of", "a", "Python", "naïve", "C++", "don't", "x_y"]
 MODES = ["dense", "bm25", "hybrid"]
@@ -292,7 +292,7 @@ def test_a_suggestion_costs_little_for_any_text(index, text):
             ranking=view.ranking,
             passages=view.passages,
         )
-        assert suggested(text, counted, index.analyzer) is None
+        assert correct_text(text, counted, index.analyzer) is None
         _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(looked_up) < 100_000
@@ -404,5 +404,5 @@ def test_edits_are_those_of_the_definition(word, other):
             long[:i] + long[i + 1 :] == short for i in range(len(long))
         )
 
-    assert (other in set(_edited(word)) | {word}) == near(word, other)
-    assert all(set(one) <= set(string.ascii_lowercase + " ") for one in _edited(word))
+    assert (other in set(_edited_words(word)) | {word}) == near(word, other)
+    assert all(set(one) <= set(string.ascii_lowercase + " ") for one in _edited_words(word))
