@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from conftest import lines, refused
+from tests.cli.conftest import lines, refused
 
 DOCUMENTS = [
     {"id": "word", "text": "A ferry leaves at noon.", "kind": "x"},
