@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+
 from tests.cli.conftest import lines, refused
 
 DOCUMENTS = [
