@@ -43,8 +43,8 @@ from retriever.documents.passages import (
 )
 from retriever.encoders.computing import describe_unbounded, find_unbounded
 from retriever.errors import DamagedIndexError, RetrieverError, SourceError
+from retriever.index.embedded_documents import ReadyDocument, require_sound, unit_vectors
 from retriever.index.fit import Fit, PassageSample, is_due, measured_fit
-from retriever.index.ready import ReadyDocument, require_sound, unit_vectors
 from retriever.search.settings import DEFAULT_WEIGHT, FIT
 
 if TYPE_CHECKING:

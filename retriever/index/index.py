@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from retriever.encoders.settings import AskedDtype, EncoderSettings
     from retriever.encoders.spec import EncoderSpec, TextEncoder
     from retriever.index.add import CommitSettings, Indexer, IndexingReport, Progress
+    from retriever.index.embedded_documents import ReadyDocument
     from retriever.index.opened import IndexKeywords
-    from retriever.index.ready import ReadyDocument
     from retriever.index.refreshing import RefreshReport
     from retriever.search.calibration import Calibration
 
@@ -282,7 +282,7 @@ class Index(ReadableIndex):
         from retriever.documents.reader import CorpusReader
         from retriever.documents.tables import is_table, table_documents
         from retriever.index.add import measure_fit
-        from retriever.index.ready import ReadyDocument, with_vectors
+        from retriever.index.embedded_documents import ReadyDocument, with_vectors
 
         if isinstance(documents, str | bytes | Mapping | Document | ReadyDocument):
             raise TypeError(

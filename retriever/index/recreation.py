@@ -19,9 +19,9 @@ from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.errors import DamagedIndexError
 from retriever.index.add import IndexingReport, Progress
+from retriever.index.embedded_documents import counted
 from retriever.index.index import Index
 from retriever.index.opened import IndexKeywords, IndexSettings
-from retriever.index.ready import counted
 from retriever.index.sources import SourceMemory, memory_path
 
 

@@ -31,8 +31,8 @@ from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, DamagedIndexError, FormatVersionError, SourceError
 from retriever.index.add import COMPUTED, CommitSettings, Indexer, Progress
+from retriever.index.embedded_documents import AnalyzedTerms, ReadyDocument
 from retriever.index.opened import listed
-from retriever.index.ready import AnalyzedTerms, ReadyDocument
 
 PLAN_FILE = "plan.json"
 FORMAT = 1

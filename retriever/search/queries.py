@@ -410,7 +410,7 @@ def _check_encoders(
 def _checked_vectors(ready: QueryVectors) -> QueryVectors:
     """Return the vectors as the encoder of an index returns them; raise if they are no vectors."""
     from retriever.encoders.computing import describe_unbounded, find_unbounded
-    from retriever.index.ready import unit_vectors
+    from retriever.index.embedded_documents import unit_vectors
 
     if not isinstance(ready, QueryVectors):
         raise TypeError(

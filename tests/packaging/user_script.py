@@ -172,3 +172,10 @@ def measure(folder: Path) -> None:
     run, qrels = read_run("out.run"), read_qrels("qrels.tsv")
     assert_type(evaluate(run, qrels, ["RR"]), Evaluation)
     assert_type(compare({"ours": run, "theirs": "their.run"}, qrels, ["AP"]), Comparison)
+
+
+def misspell(index: retriever.Index, encoder: retriever.Encoder, hit: retriever.Hit) -> None:
+    """A type checker sees typos: an ignored error that does not occur is itself an error."""
+    index.serach("a question")  # type: ignore[attr-defined]
+    encoder.encod(["a text"])  # type: ignore[attr-defined]
+    assert hit.scor  # type: ignore[attr-defined]

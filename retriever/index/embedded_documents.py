@@ -15,14 +15,14 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError
 
 T = TypeVar("T")
-# A vector whose length is nearer to 1 than this stays as it is.
-_UNIT = 1e-4
+# Distance of a vector's length from 1 that counts as rounding.
+_UNIT_TOLERANCE = 1e-4
 
 
 class AnalyzedTerms(NamedTuple):
-    """The terms of each passage of a document, and the `Analyzer.identity` of what made them."""
+    """The terms of each passage of a document, and the analyzer that made them."""
 
-    analyzer: str
+    analyzer: str  # its `Analyzer.identity`
     passages: list[list[str]]
 
 
@@ -35,7 +35,7 @@ class ReadyDocument:
         spans: (start, stop) character offsets of its passages in the text, at least one pair.
         vectors: (passages, dimensions) float32, finite; other floats are rounded.
         terms: of its passages; an index with another analyzer analyzes the text, as with None.
-        computed: how the vectors were computed, as `info` shows it, if that is known.
+        computed: how the vectors were computed, as `info` shows it; empty if unknown.
     """
 
     document: Document
@@ -46,52 +46,63 @@ class ReadyDocument:
 
     @classmethod
     def whole(cls, document: Document, vector: ArrayLike) -> Self:
-        """A document of one passage."""
+        """Make a document of one passage, with its vector (dimensions,)."""
         with np.errstate(over="ignore"):
             row = np.asarray(vector, np.float32)
         return cls(document, [(0, len(document.text))], row[np.newaxis])
 
 
-def require_sound(one: ReadyDocument, spec: EncoderSpec, where: str) -> ReadyDocument:
-    """The document itself; SourceError with its place if its passages cannot be stored."""
-    fault = _passages_fault(one, spec)
+def require_sound(document: ReadyDocument, spec: EncoderSpec, where: str) -> ReadyDocument:
+    """Return the document; raise SourceError, with its place, if its passages cannot be stored."""
+    fault = _passages_fault(document, spec)
     if fault is not None:
         raise SourceError(f"{where}: {fault}")
-    return one
+    return document
 
 
-def _passages_fault(one: ReadyDocument, spec: EncoderSpec) -> str | None:
-    """What keeps the passages of a ready document from being stored, or None."""
-    characters = len(one.document.text)
-    vectors = one.vectors
-    if not one.spans:
+def _passages_fault(document: ReadyDocument, spec: EncoderSpec) -> str | None:
+    """Say why the passages of a document cannot be stored; None if they can."""
+    fault = _spans_fault(document.spans, len(document.document.text))
+    if fault is not None:
+        return fault
+    return _vectors_fault(document.vectors, len(document.spans), spec)
+
+
+def _spans_fault(spans: Sequence[Any], characters: int) -> str | None:
+    """Say why the spans do not fit a text of so many characters; None if they do."""
+    if not spans:
         return "expected at least one passage, found none"
-    for number, span in enumerate(one.spans, start=1):
+    for number, span in enumerate(spans, start=1):
         # Not bool, which the database and the checksum of a document write differently.
-        whole = isinstance(span, tuple | list) and [*map(type, span)] == [int, int]
-        if not whole or not 0 <= span[0] <= span[1] <= characters:
+        is_pair = isinstance(span, tuple | list) and [*map(type, span)] == [int, int]
+        if not is_pair or not 0 <= span[0] <= span[1] <= characters:
             return (
                 f"passage {number}: expected integers from 0 to {characters}, the characters of "
                 f"the text, as start and stop, found {span!r:.60}"
             )
-    shape = (len(one.spans), spec.dimensions)
+    return None
+
+
+def _vectors_fault(vectors: object, passages: int, spec: EncoderSpec) -> str | None:
+    """Say why the vectors cannot be those of so many passages; None if they can."""
     if not isinstance(vectors, np.ndarray) or vectors.dtype.kind not in "fiu":
-        found = vectors.dtype if isinstance(vectors, np.ndarray) else type(vectors).__name__
-        return f"expected vectors as an array of float32, found {found}"
+        kind = vectors.dtype if isinstance(vectors, np.ndarray) else type(vectors).__name__
+        return f"expected vectors as an array of float32, found {kind}"
+    shape = (passages, spec.dimensions)
     if vectors.shape != shape:
         return (
             f"expected vectors of shape {shape}, one for each passage, as {spec} gives them, found "
             f"{vectors.shape}; name the encoder that made them"
         )
     with np.errstate(over="ignore"):
-        finite = np.isfinite(vectors.astype(np.float32, copy=False)).all(axis=1)
-    if not finite.all():
+        single = vectors.astype(np.float32, copy=False)
+    is_finite = np.isfinite(single).all(axis=1)
+    if not is_finite.all():
         return (
-            f"passage {int(finite.argmin()) + 1}: expected a vector of numbers that float32 holds, "
-            "found NaN, infinity or one too large; make it again or leave the document out"
+            f"passage {int(is_finite.argmin()) + 1}: expected a vector of numbers that float32 "
+            "holds, found NaN, infinity or one too large; make it again or leave the document out"
         )
     if not spec.meaning("normalize"):
-        single = vectors.astype(np.float32, copy=False)
         row = find_unbounded(single)
         if row is not None:
             return f"passage {row + 1}: {describe_unbounded(single[row])}"
@@ -99,42 +110,49 @@ def _passages_fault(one: ReadyDocument, spec: EncoderSpec) -> str | None:
 
 
 def counted(documents: Iterable[T], progress: Callable[[int], object] | None) -> Iterator[T]:
-    """The documents; `progress` is called after each, with 1."""
-    for one in documents:
-        yield one
+    """Yield the documents; call `progress` with 1 after each."""
+    for document in documents:
+        yield document
         if progress is not None:
             progress(1)
 
 
 def unit_vectors(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:
-    """Vectors (n, d) of length 1, zeros aside, and how many were off by more than rounding."""
+    """Scale vectors (n, d) to length 1; vectors of zeros stay.
+
+    Returns the vectors and how many were scaled. A vector whose length differs from 1 only by
+    rounding stays as it is.
+    """
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
-    far = (np.abs(lengths - 1) > _UNIT) & (lengths > 0)
-    if not far.any():
+    is_scaled = (np.abs(lengths - 1) > _UNIT_TOLERANCE) & (lengths > 0)
+    if not is_scaled.any():
         return vectors, 0
     scaled = vectors.astype(np.float64)
-    scaled[far] /= lengths[far, np.newaxis]
-    return scaled.astype(np.float32), int(np.count_nonzero(far))
+    scaled[is_scaled] /= lengths[is_scaled, np.newaxis]
+    return scaled.astype(np.float32), int(np.count_nonzero(is_scaled))
 
 
 def with_vectors(
     documents: Iterable[AnyDocument | ReadyDocument],
     vectors: ArrayLike | Iterable[ArrayLike] | None,
 ) -> Iterator[Document | ReadyDocument]:
-    """The documents, with their vectors if there are any."""
+    """Yield the documents, with their vectors if there are any.
+
+    ConfigError if the vectors are more or fewer than the documents.
+    """
     if vectors is None:
-        for one in documents:
-            yield one if isinstance(one, ReadyDocument) else as_document(one)
+        for document in documents:
+            yield document if isinstance(document, ReadyDocument) else as_document(document)
         return
     rows = iter(vectors)  # type: ignore[arg-type]
     count = 0
-    for one in documents:
+    for document in documents:
         count += 1
         row = next(rows, None)
         if row is None:
             raise ConfigError(f"vectors: expected one for each document, found {count - 1}")
-        if isinstance(one, ReadyDocument):
+        if isinstance(document, ReadyDocument):
             raise TypeError("vectors are given twice: leave one of them out")
-        yield ReadyDocument.whole(as_document(one), row)
+        yield ReadyDocument.whole(as_document(document), row)
     if next(rows, None) is not None:
         raise ConfigError(f"vectors: expected {count}, one for each document, found more")
