@@ -451,7 +451,7 @@ where_option = option(
 
 
 @contextmanager
-def pointing(where: str | None) -> Iterator[None]:
+def marking_filter_errors(where: str | None) -> Iterator[None]:
     """Print a filter that does not parse, with a caret below the faulty character."""
     try:
         yield

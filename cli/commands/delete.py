@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import click
 
-from cli.options import Command, Location, index_option, json_option, option, pointing, where_option
+from cli.options import (
+    Command,
+    Location,
+    index_option,
+    json_option,
+    marking_filter_errors,
+    option,
+    where_option,
+)
 from cli.output.progress import Stages
 from cli.output.text import counted, say, tell
 
@@ -32,7 +40,7 @@ def delete_command(
 
     if bool(ids) == (where is not None):
         raise click.UsageError("give either ids or --where")
-    with Stages() as stage, Index.open(folder) as index, pointing(where):
+    with Stages() as stage, Index.open(folder) as index, marking_filter_errors(where):
         missing = sorted({id_ for id_ in ids if id_ not in index})
         if where is None:
             deleted = index.delete(ids, erase=erase, stage=stage)

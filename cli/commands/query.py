@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from cli.index_access import in_option, open_index
+from cli.index_access import in_option, open_index, refresh_for_query
 from cli.options import (
     OWN,
     PATIENCE,
@@ -32,7 +32,7 @@ from cli.options import (
     encoder_options,
     index_option,
     json_option,
-    pointing,
+    marking_filter_errors,
     query_map_option,
     quiet_option,
     synonyms_option,
@@ -235,23 +235,28 @@ def query_command(
         open_index(
             folder, sources, encoder.keywords(), lock_timeout=lock_timeout, quiet=quiet
         ) as index,
-        pointing(where),
+        marking_filter_errors(where),
     ):
-        _set_expansions(index, query_map, synonyms)
+        _add_query_map_and_synonyms(index, query_map, synonyms)
         search = partial(index.search_many, settings=settings, where=where, reranker=reranker)
         session = _Session(index, search, settings, where, options, as_json, quiet)
         if options.min_probability is not None:
             # Refuses an index without calibration before anything is refreshed or searched.
             session.judge([])
         if options.refresh and not sources:
-            from cli.index_access import refresh_for_query
-
             refresh_for_query(index, quiet=quiet)
         words = " ".join(text) if text else None
         session.run(words, refreshes=options.refresh or bool(sources))
 
 
-def _set_expansions(index: Index, query_map: Path | None, synonyms: Path | None) -> None:
+search_command = copy(query_command)
+search_command.name = "search"
+search_command.short_help = "The same as `retriever query`."
+
+
+def _add_query_map_and_synonyms(
+    index: Index, query_map: Path | None, synonyms: Path | None
+) -> None:
     """Give an index the query map and the synonyms of files, if any."""
     if query_map is not None:
         from retriever import load_query_map
@@ -279,11 +284,6 @@ def _refuse_conflicts(text: Sequence[str], options: QueryOptions, query_map: Pat
         )
     if not text and options.queries is None and not sys.stdin.isatty():
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
-
-
-search_command = copy(query_command)
-search_command.name = "search"
-search_command.short_help = "The same as `retriever query`."
 
 
 def is_styled() -> bool:
@@ -502,8 +502,6 @@ class _Session:
 
     def prompt(self, *, refreshes: bool) -> None:
         """Ask for queries until end of input; the model stays loaded between them."""
-        from cli.index_access import refresh_for_query
-
         with suppress(ImportError):
             import readline  # noqa: F401  (line editing and history for input())
         if self.settings.mode != "bm25":

@@ -9,7 +9,15 @@ import click
 
 from cli.commands.query import MAX_WIDTH, RankingOptions, is_styled, ranking_options
 from cli.index_access import in_option, open_index
-from cli.options import Command, Location, index_option, json_option, option, pointing, where_option
+from cli.options import (
+    Command,
+    Location,
+    index_option,
+    json_option,
+    marking_filter_errors,
+    option,
+    where_option,
+)
 from cli.output.text import say
 
 
@@ -38,7 +46,7 @@ def similar_command(
     from cli.output.hits import hit_text
     from retriever.documents import find_part
 
-    with open_index(folder, sources) as index, pointing(where):
+    with open_index(folder, sources) as index, marking_filter_errors(where):
         part = find_part(place, index.get)
         hits = index.more_like(part.document.id, ranking.settings(), start=part.start, where=where)
     cells = min(shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)
