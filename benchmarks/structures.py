@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from indexes.protocol import StructureSettings
 from indexes.vectors.flat import search_flat
-from indexes.vectors.structure import Structure, open_structure, recall_at, write_structure
+from indexes.vectors.recall import recall_at
+from indexes.vectors.structure import Structure, open_structure, write_structure
 
 # {lists} is 4 √n.
 TYPES = (

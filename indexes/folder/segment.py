@@ -36,8 +36,8 @@ from indexes.folder.checksums import UNGUARDED, BlockGuard, SegmentSums, write_s
 from indexes.folder.connection import SEGMENTS_FOLDER, format_version, refuse_links
 from indexes.folder.documents import VALUES_SINCE, read_waiting
 from indexes.protocol import Stage, StructureSettings, no_progress
-from indexes.vectors.flat import FLAT_STRUCTURE, SegmentStructure
 from indexes.vectors.library import FLAT
+from indexes.vectors.segment_structure import FLAT_STRUCTURE, SegmentStructure, build_structure
 
 MANIFEST_FILE = "manifest.json"
 IDS_FILE = "ids.npy"
@@ -397,8 +397,6 @@ def merge_segments(
                     vectors.append(part if one.live is None else part[one.live[rows]])
         merge_postings(live, new)
         stored = map_array(new / VECTORS_FILE, ("<f4",), (len(ids), dimensions))
-        from indexes.vectors.structure import build_structure
-
         return build_structure(new, stored, structures, stage)
 
     return make_segment(folder, len(ids), dimensions, write)

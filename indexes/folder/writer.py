@@ -58,7 +58,7 @@ from indexes.protocol import (
 )
 from indexes.vectors.choice import Choice
 from indexes.vectors.library import FLAT
-from indexes.vectors.structure import buildable_choice
+from indexes.vectors.segment_structure import buildable_choice
 
 LOG = logging.getLogger(__name__)
 # Passages that wait in the database at most: what readers load after each commit in about 10 ms.

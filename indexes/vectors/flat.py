@@ -1,60 +1,50 @@
-"""Exact inner-product search over kept vectors: one query in one pass, several by FAISS's kernel.
+"""Exact inner-product search over the vectors of one segment.
 
-These find the best in single precision, and all that may equal the last of them; the order is that
-of `nearest_of`, in double precision. Positions are local to one segment.
+A query first finds candidates: vectors whose score may be among the `k` best. The candidates are
+then scored in double precision and ranked by `nearest_of`. docs/design/exact-search.md says why.
+Positions count the vectors of one segment from 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexes.compiled import compiled
-from indexes.errors import ConfigError
 from indexes.files import set_read_ahead
 from indexes.folder.checksums import UNGUARDED, BlockGuard
-from indexes.vectors.library import FLAT, has_faiss, load_faiss
 
 if TYPE_CHECKING:
     from indexes.filters.columns import Allowed
-    from indexes.vectors.structure import Structure
 
-# Positions int64 and scores float64.
+# Positions, int64, and their scores, float64; the best first.
 Nearest = tuple[NDArray[np.int64], NDArray[np.float64]]
 
-# Below these shares of allowed vectors, copying them out is cheaper than testing every one, and
-# scoring them exactly is cheaper than scanning all.
-_GATHER_SHARE = 1 / 16
-_EXACT_SHARE = 1 / 4
-# Vectors copied at once where nothing is compiled: they stay in the processor's cache.
-_COPIED = 512
-# Numbers that one thread scans for one query: 0.5 GB, some 50 ms. Threads of FAISS and of NumPy's
-# BLAS wait for each other by spinning: beside other work, a scan of a millisecond takes fifty.
-_ONE_THREAD = 2**27
-# Results of a batch beyond k: the query is scanned alone if they are not enough to see which
-# vectors may equal the k-th.
-_SPARE = 16
-# Scores differ in the seventh digit by kernel; ranking them there would be noise.
-_DIGITS = 6
-# How much a single-precision inner product, and its rounding, can be off, in units of the last
-# digit kept.
-_SLACK = 2.0
-# Scans that take as long as making codes does, some 20 ms for 10,000 vectors of 384 numbers.
-_SCANS = 16
-# More queries are searched together by all threads, fewer one by one by codes: of 30,000 vectors
-# that takes a third of the processor's time.
-_ALONE = 64
-# More numbers get no codes: 134 MB. Some at a time are coded, which stay in the cache.
-_MOST_CODED = 2**27
-_AT_ONCE = 2**17
-# More numbers are not copied: 134 MB.
-_MOST_COPIED = 2**25
-# What all scales are above, so that no quotient is out of range.
-_LEAST = 1e-30
+# Share of the vectors. If a filter allows less, scoring what it allows costs less than a first
+# look at all vectors; both cost the same between a tenth and a seventh.
+_GATHER_SHARE = 1 / 8
+# Searches. Quantizing a segment takes as long as five to nine searches without it, and saves two
+# thirds of each later search.
+_SEARCHES_BEFORE_QUANTIZING = 8
+# Bytes, one for each number of a vector: the memory that the codes of one segment may take.
+_MOST_CODE_BYTES = 2**29
+# Numbers that are quantized together: they stay in the processor's cache.
+_QUANTIZED_TOGETHER = 2**17
+# Rows that NumPy scores together if nothing is compiled: they stay in the processor's cache.
+_SCORED_TOGETHER = 512
+# The least scale of a code, so that no quotient overflows.
+_LEAST_SCALE = 1e-30
+# Single precision loses the squares of smaller numbers.
+_LEAST_ERROR = 1e-17
+# Relative error of four roundings in single precision.
+_ROUNDING_ERROR = 4e-7
+# Decimals of a cosine that are equal for every kernel; later ones are noise.
+_DECIMALS = 6
+# How far a single-precision score and its rounding can be off, in units of the last decimal kept.
+_TIE_UNITS = 2.0
 _NO_BITS = np.empty(0, np.uint8)
 
 
@@ -62,50 +52,61 @@ def search_flat(
     vectors: NDArray[np.float32],
     queries: NDArray[np.float32],
     k: int,
-    allowed: Allowed | None = None,
+    mask: Allowed | None = None,
     guard: BlockGuard = UNGUARDED,
-    codes: Codes | None = None,
+    quantized: QuantizedVectors | None = None,
 ) -> list[Nearest]:
-    """The `k` vectors of largest inner product for each query, found exactly."""
+    """Find for each query the `k` vectors of largest inner product, exactly.
+
+    Args:
+        vectors: (n, d), C-contiguous; may be mapped from a file.
+        queries: (q, d).
+        k: number of results; fewer if the mask allows fewer.
+        mask: the vectors that may be found; None for all.
+        guard: compares what is read with its checksums.
+        quantized: what earlier searches of the same vectors have left; None scores every allowed
+            vector.
+    """
     if queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(
             f"expected queries of shape (q, {vectors.shape[1]}), found {queries.shape}"
         )
     queries = np.ascontiguousarray(queries, np.float32)
-    permitted = len(vectors) if allowed is None else allowed.count
-    k = min(k, permitted)
+    k = min(k, len(vectors) if mask is None else mask.count)
     if k == 0 or len(queries) == 0:
         return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
-    share = permitted / len(vectors)
-    few = allowed.positions if allowed is not None and share <= _GATHER_SHARE else None
-    if few is not None:
-        guard.check_rows(few)
+    if mask is not None and mask.count <= _GATHER_SHARE * len(vectors):
+        guard.check_rows(mask.positions)
+        quantized = None
     else:
         set_read_ahead(vectors, True)
         guard.check()
-    are_coded = codes is not None and len(queries) <= _ALONE and vectors.size <= _MOST_CODED
-    if len(queries) == 1 or (few is None and are_coded) or not has_faiss():
-        near = [_search_one(vectors, query, k, allowed, codes) for query in queries]
-    else:
-        near = _search_many(vectors, queries, k, allowed, few)
-    return [
-        nearest_of(positions, exact_scores(vectors, positions, query), k)
-        for query, positions in zip(queries, near, strict=True)
-    ]
+    nearest = []
+    for query in queries:
+        candidates = None
+        if quantized is not None:
+            candidates = quantized.candidate_positions(vectors, query, k, mask)
+        if candidates is None:
+            candidates = np.arange(len(vectors)) if mask is None else mask.positions
+        nearest.append(nearest_of(candidates, exact_scores(vectors, candidates, query), k))
+    return nearest
 
 
 def nearest_of(positions: NDArray[np.int64], scores: NDArray[np.float64], k: int) -> Nearest:
-    """The `k` best of some passages, whatever others are among them."""
+    """Return the `k` best of (m,) candidates; the same whatever others are among them.
+
+    Equal rounded scores keep the order of the candidates. NaN is never among the best.
+    """
     is_number = ~np.isnan(scores)
     positions = positions[is_number]
     scores = scores[is_number]
     top = np.partition(scores, -k)[-k:] if k < len(scores) else scores
     decimals = decimals_of(float(np.abs(top).max(initial=1.0)))
     if k < len(scores):
-        # Those that are not rounded to less than the k-th.
-        kept = scores >= top[0] - 10.0**-decimals
-        positions = positions[kept]
-        scores = scores[kept]
+        # Every score that may round to the k-th or more.
+        may_tie = scores >= top[0] - 10.0**-decimals
+        positions = positions[may_tie]
+        scores = scores[may_tie]
     best = np.argsort(-np.round(scores, decimals), kind="stable")[:k]
     return positions[best], scores[best]
 
@@ -113,253 +114,122 @@ def nearest_of(positions: NDArray[np.int64], scores: NDArray[np.float64], k: int
 def exact_scores(
     vectors: NDArray[np.float32], positions: NDArray[np.int64], query: NDArray[np.float32]
 ) -> NDArray[np.float64]:
-    """(m,) inner products of the vectors at (m,) positions with a query, in double precision."""
+    """Return the (m,) inner products of the vectors at (m,) positions with a query, in float64."""
     wide = np.ascontiguousarray(query, np.float64)
     scores = np.empty(len(positions))
     if compiled is not None:
         compiled.dots(vectors, np.ascontiguousarray(positions, np.int64), wide, scores)
         return scores
-    for start in range(0, len(positions), _COPIED):
-        part = slice(start, start + _COPIED)
-        scores[part] = vectors[positions[part]].astype(np.float64) @ wide
+    for start in range(0, len(positions), _SCORED_TOGETHER):
+        rows = slice(start, start + _SCORED_TOGETHER)
+        scores[rows] = vectors[positions[rows]].astype(np.float64) @ wide
     return scores
 
 
 def rounded(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scores with the digits that mean something: six decimals for cosines, fewer beyond 1."""
+    """Round scores to their significant decimals: six for cosines, fewer beyond 1."""
     return np.round(scores, decimals_of(float(np.abs(scores).max(initial=1.0))))
 
 
 def decimals_of(largest: float) -> int:
-    """How many decimals of scores of this size mean something."""
-    return _DIGITS - math.ceil(math.log10(max(largest, 1.0)) - 1e-6)
+    """Return how many decimals of scores up to `largest` are significant."""
+    return _DECIMALS - math.ceil(math.log10(max(largest, 1.0)) - 1e-6)
 
 
 def tie_slack(largest: float) -> float:
-    """The largest difference of two single-precision scores that may tie."""
-    return _SLACK * 10.0 ** -decimals_of(largest) if math.isfinite(largest) else math.inf
+    """Return the largest difference of two single-precision scores that may tie."""
+    return _TIE_UNITS * 10.0 ** -decimals_of(largest) if math.isfinite(largest) else math.inf
 
 
-def _search_one(
-    vectors: NDArray[np.float32],
-    query: NDArray[np.float32],
-    k: int,
-    allowed: Allowed | None,
-    codes: Codes | None = None,
-) -> NDArray[np.int64]:
-    """(m,) ascending positions, among them the `k` best and all that may equal the k-th."""
-    if allowed is not None and allowed.count <= _EXACT_SHARE * len(vectors):
-        return allowed.positions
-    near = None if codes is None else codes.near(vectors, query, k, allowed)
-    if near is not None:
-        return near
-    if compiled is not None and vectors.size <= _ONE_THREAD:
-        return np.arange(len(vectors)) if allowed is None else allowed.positions
-    products = np.asarray(vectors @ query)
-    if allowed is not None:
-        bits = np.unpackbits(allowed.bits, count=len(products), bitorder="little")
-        products[bits == 0] = -np.inf
-    # Not a number is above nothing.
-    products[np.isnan(products)] = -np.inf
-    best = np.partition(products, -k)[-k:]
-    slack = tie_slack(float(np.abs(best).max()))
-    floor = float(best[0]) - slack if math.isfinite(slack) else -math.inf
-    return np.flatnonzero(products > floor)
+class QuantizedVectors:
+    """The vectors of one segment as int8 codes, which tell what cannot be among the best.
 
-
-def _search_many(
-    vectors: NDArray[np.float32],
-    queries: NDArray[np.float32],
-    k: int,
-    allowed: Allowed | None,
-    few: NDArray[np.int64] | None,
-) -> list[NDArray[np.int64]]:
-    """As `_search_one` for each query; `few` are the positions allowed if these are few."""
-    permitted = len(vectors) if allowed is None else allowed.count
-    wanted = min(k + _SPARE, permitted)
-    if few is None or len(few) * vectors.shape[1] > _MOST_COPIED:
-        found = _scan(vectors, queries, wanted, allowed)
-    else:
-        copied = vectors[few]
-        found = [(few[rows], scores) for rows, scores in _scan(copied, queries, wanted, None)]
-    near = []
-    for query, (positions, scores) in zip(queries, found, strict=True):
-        is_all = wanted == permitted or len(scores) < wanted
-        if is_all or scores[k - 1] - scores[-1] > tie_slack(float(np.abs(scores).max())):
-            near.append(np.sort(positions))
-        else:
-            near.append(_search_one(vectors, query, k, allowed))
-    return near
-
-
-def _scan(
-    vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int, allowed: Allowed | None
-) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """The `k` best vectors for each query, in single precision."""
-    faiss = load_faiss()
-    scores = np.empty((len(queries), k), np.float32)
-    positions = np.empty((len(queries), k), np.int64)
-    sizes = vectors.shape[1], len(queries), len(vectors), k
-    arguments = [*map(faiss.swig_ptr, (queries, vectors)), *sizes]
-    arguments += map(faiss.swig_ptr, (scores, positions))
-    if allowed is not None:
-        arguments.append(faiss.IDSelectorBitmap(allowed.bits))
-    # The kernel behind IndexFlat, called on the vectors in place: nothing is copied.
-    faiss.knn_inner_product(*arguments)
-    # Where nothing is found the position is -1.
-    return [
-        (row[row >= 0], values[row >= 0]) for row, values in zip(positions, scores, strict=True)
-    ]
-
-
-class Codes:
-    """The vectors of a segment in eight bits, for a first look at all; threads may share them.
-
-    They are made once the segment has been scanned as often as that takes. A quarter of the bytes
-    leaves the processor's cache to the encoder.
+    A vector is about its scale times its code. The codes are made once the segment was searched
+    often enough to repay it. Threads may share the object.
     """
 
     def __init__(self) -> None:
-        self._scans = 0
-        self._made: _Coded | None = None
+        self._searches = 0
+        # None before they are made.
+        self._codes: NDArray[np.int8] | None = None  # (n, d)
+        self._scales = np.empty(0, np.float32)  # (n,)
+        # The largest distance of a vector from its scale times its code; infinite if a vector
+        # is not finite.
+        self._error = math.inf
+        # The largest length of a scale times a code.
+        self._longest = math.inf
 
-    def near(
+    def candidate_positions(
         self,
         vectors: NDArray[np.float32],
         query: NDArray[np.float32],
         k: int,
-        allowed: Allowed | None,
+        mask: Allowed | None,
     ) -> NDArray[np.int64] | None:
-        """(m,) ascending positions, among them the `k` best and all that may equal the k-th.
+        """Return (m,) ascending positions, among them the `k` best and all that may tie with them.
 
-        `vectors` (n, d) are always those of one segment, `query` is (d,), `k` from 1 to the number
-        of allowed ones. None where there are no codes: the segment was scanned too seldom or is too
-        large, nothing is compiled, or a number is not finite.
+        `vectors` (n, d) must be the same in every call. `query` is (d,), and `k` from 1 to the
+        number of allowed vectors. None if every vector has to be scored: the segment was searched
+        too seldom or is too large, nothing is compiled, or a number is not finite.
         """
-        self._scans += 1
-        if compiled is None or vectors.size > _MOST_CODED or self._scans < _SCANS:
+        self._searches += 1
+        if (
+            compiled is None
+            or vectors.size > _MOST_CODE_BYTES
+            or self._searches <= _SEARCHES_BEFORE_QUANTIZING
+        ):
             return None
-        coded = self._made = self._made or _Coded.of(vectors)
-        # The squares of large numbers are beyond single precision.
+        if self._codes is None:
+            self._quantize(vectors)
+        # In double precision, since the squares of large numbers exceed single precision.
         wide = query.astype(np.float64)
-        largest = float(np.abs(wide).max())
         length = float(np.linalg.norm(wide))
-        if not math.isfinite(coded.error + length):
+        if not math.isfinite(self._error + length):
             return None
         # Sums of products stay below 2 ** 31.
-        step = max(largest / min(2**15 - 1, (2**31 - 1) // (127 * len(query))), _LEAST)
-        whole = np.rint(wide / step)
-        rest = float(np.linalg.norm(wide - step * whole))
-        # And four roundings in single precision.
-        error = coded.error * length + coded.longest * (rest + 4e-7 * length)
-        margin = (2 * error + tie_slack(coded.longest * length + error)) / step
+        largest_step = min(2**15 - 1, (2**31 - 1) // (127 * len(query)))
+        scale = max(float(np.abs(wide).max()) / largest_step, _LEAST_SCALE)
+        code = np.rint(wide / scale)
+        query_error = float(np.linalg.norm(wide - scale * code))
+        error = self._error * length + self._longest * (query_error + _ROUNDING_ERROR * length)
+        margin = (2 * error + tie_slack(self._longest * length + error)) / scale
         scores = np.empty(len(vectors), np.float32)
         positions = np.empty(len(vectors), np.int64)
-        bits = _NO_BITS if allowed is None else allowed.bits
-        whole = whole.astype(np.int16)
-        found = compiled.near(*coded[:2], whole, bits, k, margin, scores, positions)
-        return positions[:found]
+        count = compiled.near(
+            self._codes,
+            self._scales,
+            code.astype(np.int16),
+            _NO_BITS if mask is None else mask.bits,
+            k,
+            margin,
+            scores,
+            positions,
+        )
+        return positions[:count]
 
-
-class _Coded(NamedTuple):
-    """A vector is nearly its scale times its code."""
-
-    codes: NDArray[np.int8]  # (n, d)
-    scales: NDArray[np.float32]  # (n,)
-    error: float  # the largest distance of the two; infinite if a vector has no length
-    longest: float  # the largest length of a scale times a code
-
-    @classmethod
-    def of(cls, vectors: NDArray[np.float32]) -> _Coded:
-        """The codes of vectors (n, d)."""
+    def _quantize(self, vectors: NDArray[np.float32]) -> None:
+        """Make the codes of (n, d) vectors; the error stays infinite if one is not finite."""
         codes = np.empty(vectors.shape, np.int8)
         scales = np.empty(len(vectors), np.float32)
-        # In single precision, squares of smaller numbers are lost.
-        error = longest = 1e-17
-        rows = max(1, _AT_ONCE // vectors.shape[1])
+        error = longest = _LEAST_ERROR
+        rows = max(1, _QUANTIZED_TOGETHER // vectors.shape[1])
         for start in range(0, len(vectors), rows):
-            own = slice(start, start + rows)
-            part = np.asarray(vectors[own])
-            largest = np.abs(part).max(axis=1)
+            block = slice(start, start + rows)
+            originals = np.asarray(vectors[block])
+            largest = np.abs(originals).max(axis=1)
             if not np.isfinite(largest).all():
-                return cls(codes[:0], scales[:0], math.inf, math.inf)
-            scales[own] = scale = np.maximum(largest / np.float32(127), np.float32(_LEAST))
-            codes[own] = whole = np.rint(part / scale[:, np.newaxis])
-            whole *= scale[:, np.newaxis]
+                self._codes = codes[:0]
+                return
+            scale = np.maximum(largest / np.float32(127), np.float32(_LEAST_SCALE))
+            rebuilt = np.rint(originals / scale[:, np.newaxis])
+            scales[block] = scale
+            codes[block] = rebuilt
+            rebuilt *= scale[:, np.newaxis]
             with np.errstate(over="ignore"):
-                longest = max(longest, float(np.linalg.norm(whole, axis=1).max()))
-                error = max(error, float(np.linalg.norm(part - whole, axis=1).max()))
-        return cls(codes, scales, error, longest)
-
-
-# The recall by default.
-USUAL_RECALL = 0.95
-
-
-class Measured(NamedTuple):
-    """The recall, from 0 to 1, that one search effort reaches."""
-
-    effort: int
-    recall: float
-
-
-class SegmentStructure(NamedTuple):
-    """What a segment's manifest says of its structure."""
-
-    name: str  # ``flat``, another name or a factory string
-    reasons: tuple[str, ...] = ()  # why, as sentences
-    recall: tuple[Measured, ...] = ()  # @10, efforts ascending; empty for ``flat``
-    structure: Structure | None = None  # None for ``flat``
-    codes: Codes | None = None  # of a ``flat`` segment in files
-
-    def search(
-        self,
-        vectors: NDArray[np.float32],
-        queries: NDArray[np.float32],
-        k: int,
-        allowed: Allowed | None = None,
-        recall: float | None = None,
-        guard: BlockGuard = UNGUARDED,
-    ) -> list[Nearest]:
-        """The best vectors of a segment, exactly or through its structure."""
-        if self.structure is None:
-            return search_flat(vectors, queries, k, allowed, guard, self.codes)
-        searcher = self.structure.searcher
-        effort = self.effort(recall)
-        return searcher.search(vectors, queries, k, allowed, effort, guard)
-
-    def effort(self, recall: float | None) -> int | None:
-        """The least effort that reaches a recall@10; None if there is nothing to choose."""
-        if not self.recall:
-            return None
-        best = max(self.recall, key=lambda one: one.recall)
-        if recall is None:
-            recall = min(USUAL_RECALL, best.recall)
-        elif not 0 < recall <= 1:
-            raise ConfigError(f"recall: expected a number above 0 and at most 1, found {recall}")
-        elif recall > best.recall:
-            raise ConfigError(
-                f"recall {recall}: the best that this structure reaches is {best.recall:.4f}, at "
-                f"effort {best.effort}; ask for less, or `retriever compact` with another "
-                "--index-type"
-            )
-        return min(one.effort for one in self.recall if one.recall >= recall)
-
-    @classmethod
-    def recorded(cls, manifest: Mapping[str, Any], structure: Structure | None) -> SegmentStructure:
-        """What a manifest says of a structure that is open."""
-        measured = tuple(Measured(**one) for one in manifest.get("recall", ()))
-        reasons = tuple(manifest.get("reasons", ()))
-        codes = Codes() if structure is None else None
-        return cls(manifest["structure"], reasons, measured, structure, codes)
-
-    def to_json(self) -> dict[str, Any]:
-        """What the manifest holds of it."""
-        return {
-            "structure": self.name,
-            "reasons": list(self.reasons),
-            "recall": [one._asdict() for one in self.recall],
-        }
-
-
-FLAT_STRUCTURE = SegmentStructure(FLAT)
+                longest = max(longest, float(np.linalg.norm(rebuilt, axis=1).max()))
+                error = max(error, float(np.linalg.norm(originals - rebuilt, axis=1).max()))
+        self._scales = scales
+        self._longest = longest
+        self._error = error
+        # Last, since another thread may be about to search.
+        self._codes = codes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,6 @@ from indexes.errors import MissingExtraError, SourceError
 FLAT = "flat"
 # FAISS: "Error in <function> at <file>:<line>: <reason>".
 _REASON = re.compile(r"^Error in .* at \S+:\d+: (?:Error: )?(.*)$", re.DOTALL)
-
-
-def has_faiss() -> bool:
-    """Whether FAISS is installed; without it, flat segments are scanned a query at a time."""
-    return find_spec("faiss") is not None
 
 
 def load_faiss() -> Any:

@@ -1,7 +1,7 @@
-"""Searching a FAISS structure: candidates from FAISS, exact scores from the kept vectors.
+"""Search through a FAISS index: FAISS finds candidates, the stored vectors give exact scores.
 
-How inverted lists and graphs are read behind a filter is in docs/index-format.md, under "Search
-structures".
+docs/index-format.md, "Search structures", says how inverted lists and graphs are read behind a
+filter.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import threading
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,57 +27,86 @@ from indexes.vectors.library import code_bytes, faiss_reason, load_faiss, unwrap
 if TYPE_CHECKING:
     from indexes.filters.columns import Allowed
 
+# Bytes of an id in an inverted list.
 ID_BYTES = 8
-
-
-def sizes_of(core: Any) -> NDArray[np.int64]:
-    """(lists,) int64: how many vectors each inverted list of a FAISS index holds."""
-    inverted = core.invlists
-    return np.array([inverted.list_size(number) for number in range(core.nlist)], np.int64)
-
-
-# Candidates re-scored for each result, by how much of a vector the codes keep.
-WHOLE = 1
-BYTES = 2
-COARSE = 10
+# Candidates that are scored exactly for each result, by how much of a vector the codes keep:
+# everything, a byte or more of each dimension, or less.
+_WHOLE = 1
+_BYTES = 2
+_COARSE = 10
+# Results below which codes that lose something give as many candidates as for this many.
+_LEAST_RESULTS = 10
+# Behind a filter, coarse codes give this many times as many candidates, and twice as many allowed
+# vectors are read.
+_MORE_CANDIDATES_OF_COARSE = 4
+_MORE_VECTORS_OF_COARSE = 2
+# Allowed vectors that a search behind a filter reads at least: centroids tell little of the
+# vectors in lists that are far from the query.
+_LEAST_ALLOWED = 512
+# Queries whose lists are ranked together; bounds memory, as 4,096 lists can be ranked for each.
+_QUERIES_TOGETHER = 32
+# Vectors that are scanned in the time that one candidate takes. A graph compares the links of a
+# node with the query; any other structure fetches and scores the vector.
+_SCANNED_PER_GRAPH_STEP = 64
+_SCANNED_PER_CANDIDATE = 16
+_GRAPH_EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
+_DEFAULT_GRAPH_EFFORT = 128
+_OTHER_EFFORTS = (1, 2, 4, 8, 16)
+_DEFAULT_OTHER_EFFORT = 4
+# Behind a filter, how many times as many candidates as its share asks for, and how many more, so
+# that chance rarely leaves too few.
+_CANDIDATE_SURPLUS = 1.5
+_MORE_CANDIDATES = 32
 
 
 class Searcher(ABC):
-    """A FAISS index over the vectors of one segment, ready to be searched by several threads."""
+    """A FAISS index over the vectors of one segment; threads may share it."""
 
     efforts: tuple[int, ...]
     default_effort: int
 
     def __init__(self, index: Any, path: Path) -> None:
-        self._owner = index  # of what the core points to
+        # The index owns what the core points to.
+        self._owner = index
         self._path = path
         self._transforms, self._core = unwrap(index)
         self.n = int(index.ntotal)
         self.d = int(index.d)
-        kept = code_bytes(self._core)
+        code_size = code_bytes(self._core)
         is_reduced = any(transform.d_out < transform.d_in for transform in self._transforms)
-        if is_reduced or kept < self.d:
-            self._oversampling = COARSE
+        if is_reduced or code_size < self.d:
+            self._oversampling = _COARSE
+        elif code_size < 4 * self.d:
+            self._oversampling = _BYTES
         else:
-            self._oversampling = WHOLE if kept >= 4 * self.d else BYTES
+            self._oversampling = _WHOLE
 
     def search(
         self,
         vectors: NDArray[np.float32],
         queries: NDArray[np.float32],
         k: int,
-        allowed: Allowed | None = None,
+        mask: Allowed | None = None,
         effort: int | None = None,
         guard: BlockGuard = UNGUARDED,
     ) -> list[Nearest]:
-        """About the `k` vectors of largest inner product for each query."""
+        """Find for each query about the `k` vectors of largest inner product.
+
+        Args:
+            vectors: (n, d), those that the index was built from.
+            queries: (q, d).
+            k: number of results; fewer if the mask allows fewer.
+            mask: the vectors that may be found; None for all.
+            effort: one of `efforts`, or any positive number; None for `default_effort`.
+            guard: compares what is read of the vectors with its checksums.
+        """
         if queries.ndim != 2 or queries.shape[1] != self.d:
             raise ValueError(f"expected queries of shape (q, {self.d}), found {queries.shape}")
         queries = np.ascontiguousarray(queries, np.float32)
         if not len(queries):
             return []
         try:
-            candidates = self._candidates(queries, k, allowed, effort or self.default_effort)
+            candidates = self._find_candidates(queries, k, mask, effort or self.default_effort)
         except RuntimeError as error:
             candidates = None
             warnings.warn(
@@ -85,131 +115,51 @@ class Searcher(ABC):
                 stacklevel=2,
             )
         if candidates is None:
-            return search_flat(vectors, queries, k, allowed, guard)
+            return search_flat(vectors, queries, k, mask, guard)
         for positions in candidates:
             guard.check_rows(positions)
-        found = [
+        nearest = [
             nearest_of(positions, exact_scores(vectors, positions, query), k)
             for query, positions in zip(queries, candidates, strict=True)
         ]
-        # They may be all allowed ones, which only the exact scan can confirm.
-        short = [i for i, (ids, _) in enumerate(found) if len(ids) < min(k, len(vectors))]
-        if short:
-            exact = search_flat(vectors, queries[short], k, allowed, guard)
-            for i, answer in zip(short, exact, strict=True):
-                found[i] = answer
-        return found
+        # Too few may be all that there are, which only the exact search can tell.
+        incomplete = [i for i, (ids, _) in enumerate(nearest) if len(ids) < min(k, len(vectors))]
+        if incomplete:
+            exact = search_flat(vectors, queries[incomplete], k, mask, guard)
+            for i, replacement in zip(incomplete, exact, strict=True):
+                nearest[i] = replacement
+        return nearest
 
     @abstractmethod
-    def _candidates(
-        self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
+    def _find_candidates(
+        self, queries: NDArray[np.float32], k: int, mask: Allowed | None, effort: int
     ) -> list[NDArray[np.int64]] | None:
-        """Candidates for the `k` best of each query; None where the exact scan is to answer.
+        """Find positions for each query, among them about the `k` best.
 
-        None for a query are too few as well. RuntimeError if the type of structure cannot do it.
+        Fewer than `k` make the search of a query exact; None makes every search exact.
+
+        Raises:
+            RuntimeError: this type of structure cannot be searched.
         """
 
-    def _candidates_wanted(self, k: int) -> int:
-        """How many candidates to ask for."""
-        return self._oversampling * (k if self._oversampling == WHOLE else max(k, 10))
+    def _candidate_count(self, k: int) -> int:
+        """Return how many candidates to ask FAISS for."""
+        if self._oversampling == _WHOLE:
+            return k
+        return self._oversampling * max(k, _LEAST_RESULTS)
 
-    def _transformed(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(q, d) queries as the core takes them, C-contiguous."""
+    def _transform(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Apply to (q, d) queries the transforms before the core; C-contiguous."""
         for transform in self._transforms:
             queries = transform.apply(queries)
         return np.ascontiguousarray(queries)
 
-    def _positions(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The positions that FAISS returned, ascending, each once, without -1."""
+    def _check_positions(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions that FAISS found, ascending, each once, without -1."""
         positions = unique(row[row != -1])
         if len(positions) and (positions[0] < 0 or positions[-1] >= self.n):
             raise damaged(self._path, "it holds a passage that its segment does not have")
         return positions
-
-
-class ListMembers:
-    """Which vectors each list holds."""
-
-    def __init__(self, members: NDArray[np.int32], sizes: NDArray[np.int64]) -> None:
-        self._members = members
-        self._sizes = sizes
-        self._stops = np.cumsum(sizes)
-        # By filter, (lists,) int64: how many allowed vectors each list holds, -1 where unknown.
-        self._held: WeakKeyDictionary[Allowed, NDArray[np.int64]] = WeakKeyDictionary()
-        self._lock = threading.Lock()
-
-    def held(self, allowed: Allowed, lists: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many allowed vectors each list holds, counted when it is first reached."""
-        with self._lock:
-            held = self._held.get(allowed)
-            if held is None:
-                held = self._held[allowed] = np.full(len(self._sizes), -1, np.int64)
-        new = unique(lists[lists >= 0])
-        new = new[held[new] < 0]
-        if len(new):
-            sizes = self._sizes[new]
-            stops = self._stops[new]
-            # The places of the members of all these lists, one list after the other.
-            ends = np.cumsum(sizes)
-            places = np.repeat(stops - ends, sizes) + np.arange(ends[-1])
-            before = np.append(0, np.cumsum(allowed.at(self._members[places])))
-            held[new] = before[ends] - before[ends - sizes]
-        return np.where(lists >= 0, held[lists], 0)
-
-
-class ListGuard:
-    """Checks inverted lists at the end of a structure's file, each before it is first read."""
-
-    def __init__(
-        self, guard: BlockGuard, sizes: NDArray[np.int64], code_bytes: int, start: int
-    ) -> None:
-        self._guard = guard
-        # FAISS writes the codes of the first list, its ids, those of the second list, and so on.
-        self._starts = start + np.cumsum(np.append(0, sizes * (code_bytes + ID_BYTES)))
-        self._ids = self._starts[:-1] + sizes * code_bytes
-        self._seen = sizes == 0
-
-    @property
-    def end(self) -> int:
-        """Where the last list ends."""
-        return int(self._starts[-1])
-
-    def check(self, lists: NDArray[np.int64]) -> None:
-        """Check these lists, of any shape; -1 is skipped."""
-        if self._guard.complete:
-            return
-        wanted = lists[lists >= 0]
-        for number in unique(wanted[~self._seen[wanted]]).tolist():
-            self._guard.check(int(self._starts[number]), int(self._starts[number + 1]))
-            self._seen[number] = True
-
-    def check_ids(self) -> None:
-        """Check the ids of all lists."""
-        for start, stop in zip(self._ids.tolist(), self._starts[1:].tolist(), strict=True):
-            self._guard.check(start, stop)
-
-
-_QUERY_BLOCK = 32
-# Ids of a list that are tested in the time that it takes to fetch and score one vector, and how
-# often as many vectors as the first reading meets are met in the end, about.
-_IDS_PER_VECTOR = 25
-_READINGS = 2.5
-# Behind a filter: allowed vectors that the first reading meets at least; how many of the best
-# judge a reading; and which share of them the last reading may have brought.
-_FIRST_READING = 512
-_JUDGING = 100
-_LAST_READING_SHARE = 0.25
-# Behind a filter, codes that keep little of a vector give this many times as many candidates.
-_MORE_OF_COARSE = 4
-
-
-class _Ranked(NamedTuple):
-    """Inverted lists, the nearest first, and what they hold; (q, p) each."""
-
-    numbers: NDArray[np.int64]  # -1 for none
-    nearness: NDArray[np.float32]  # of their centroids to the query
-    held: NDArray[np.int64]  # allowed vectors in each
-    met: NDArray[np.int64]  # allowed vectors in each and those before it
 
 
 class ListSearcher(Searcher):
@@ -223,223 +173,279 @@ class ListSearcher(Searcher):
         self.efforts = (*(power for power in powers if power < self._lists), self._lists)
         self.default_effort = min(self._lists, math.ceil(2 * math.sqrt(self._lists)))
 
-    def _candidates(
-        self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
+    def _find_candidates(
+        self, queries: NDArray[np.float32], k: int, mask: Allowed | None, effort: int
     ) -> list[NDArray[np.int64]] | None:
-        wanted = self._candidates_wanted(k)
-        if allowed is not None and self._oversampling == COARSE:
-            wanted *= _MORE_OF_COARSE
-        # How many vectors a search without a filter meets, and in how many lists.
-        met = max(math.ceil(min(effort, self._lists) * self.n / self._lists), 2 * wanted)
-        probes = min(self._lists, max(effort, math.ceil(met * self._lists / self.n)))
-        if self._prefers_scan(wanted, met, allowed):
+        count = self._candidate_count(k)
+        if mask is not None and self._oversampling == _COARSE:
+            count *= _MORE_CANDIDATES_OF_COARSE
+        # Vectors that a search without a filter reads, and the lists that hold about as many.
+        reach = max(math.ceil(min(effort, self._lists) * self.n / self._lists), 2 * count)
+        probes = min(self._lists, max(effort, math.ceil(reach * self._lists / self.n)))
+        if mask is None and self.n <= reach:
             return None
-        turned = self._transformed(queries)
-        found: list[NDArray[np.int64]] = []
-        if allowed is None and self._guard is None:
-            parameters = load_faiss().SearchParametersIVF(nprobe=probes)
-            rows = self._core.search(turned, wanted, params=parameters)[1]
-            found.extend(self._positions(row) for row in rows)
-        else:
-            for start in range(0, len(turned), _QUERY_BLOCK):
-                block = turned[start : start + _QUERY_BLOCK]
-                if allowed is None:
-                    nearness, order = self._core.quantizer.search(block, probes)
-                    rows = self._read(block, wanted, order, nearness)[0]
-                else:
-                    rows = self._read_behind(block, wanted, allowed, probes)
-                found.extend(self._positions(row) for row in rows)
-        if allowed is None:
-            # Of the lists near to many equal vectors, one holds all of them and others nothing.
-            short = [i for i, positions in enumerate(found) if len(positions) < k]
-            more = self._candidates(queries[short], k, None, 4 * probes) if short else None
-            for i, positions in zip(short, more or (), strict=False):
-                found[i] = positions
-        elif not all(allowed.at(positions).all() for positions in found):
+        if mask is not None and mask.count <= max(reach, 2 * _LEAST_ALLOWED):
+            return None
+        transformed = self._transform(queries)
+        if mask is None:
+            return self._find_unfiltered(transformed, k, count, probes)
+        candidates: list[NDArray[np.int64]] = []
+        for start in range(0, len(transformed), _QUERIES_TOGETHER):
+            block = transformed[start : start + _QUERIES_TOGETHER]
+            rows = self._read_filtered(block, count, mask, reach, probes)
+            candidates.extend(self._check_positions(row) for row in rows)
+        if not all(mask.at(positions).all() for positions in candidates):
             raise RuntimeError("this type ignores filters")
-        return found
+        return candidates
 
-    def _prefers_scan(self, wanted: int, met: int, allowed: Allowed | None) -> bool:
-        """Whether scanning all allowed vectors is cheaper than reading lists."""
-        n = self.n
-        if allowed is None:
-            return n <= met
-        # Among n vectors, an allowed one costs n / count ids.
-        ids = _READINGS * _first_reading(wanted) * n / allowed.count if allowed.count else 0
-        return allowed.count <= max(met, ids / _IDS_PER_VECTOR)
+    def _find_unfiltered(
+        self, queries: NDArray[np.float32], k: int, count: int, probes: int
+    ) -> list[NDArray[np.int64]]:
+        """Return up to `count` positions for each query, from its `probes` nearest lists."""
+        candidates: list[NDArray[np.int64]] = []
+        if self._guard is None:
+            parameters = load_faiss().SearchParametersIVF(nprobe=probes)
+            rows = self._core.search(queries, count, params=parameters)[1]
+            candidates.extend(self._check_positions(row) for row in rows)
+        else:
+            for start in range(0, len(queries), _QUERIES_TOGETHER):
+                block = queries[start : start + _QUERIES_TOGETHER]
+                nearness, numbers = self._core.quantizer.search(block, probes)
+                rows = self._read_lists(block, count, numbers, nearness)
+                candidates.extend(self._check_positions(row) for row in rows)
+        # One of the lists near many equal vectors holds all of them, and the others none.
+        incomplete = [i for i, positions in enumerate(candidates) if len(positions) < k]
+        if incomplete and probes < self._lists:
+            wider = min(4 * probes, self._lists)
+            found = self._find_unfiltered(queries[incomplete], k, count, wider)
+            for i, positions in zip(incomplete, found, strict=True):
+                candidates[i] = positions
+        return candidates
 
-    def _read_behind(
-        self, queries: NDArray[np.float32], wanted: int, allowed: Allowed, probes: int
-    ) -> NDArray[np.int64]:
-        """(q, wanted) int64, best first, -1 if there are fewer."""
-        # Were nearness of centroids no sign of nearness of vectors, half of the best would come
-        # from the last reading, which goes as far as all before it.
-        kept = max(wanted, _JUDGING)
-        positions = np.full((len(queries), kept), -1, np.int64)
-        scores = np.full((len(queries), kept), -np.inf, np.float32)
-        # Of codes that keep little of a vector, a reading says less.
-        probes = min(self._lists, 2 * probes if self._oversampling == COARSE else probes)
-        ranked = self._ranked(queries, allowed, 2 * _first_reading(wanted), 2 * probes)
-        start = np.zeros(len(queries), np.int64)
-        reach = start.copy()
-        target = np.maximum(ranked.met[:, probes - 1] // 2, _first_reading(wanted))
-        reading = np.arange(len(queries))
-        while len(reading):
-            target = np.minimum(target, allowed.count)
-            if (ranked.met[reading, -1] < target[reading]).any():
-                ranked = self._ranked(queries, allowed, int(target[reading].max()), 0)
-            met = ranked.met[reading]
-            before = (met < target[reading][:, None]).sum(axis=1)
-            # A graph of centroids may not find all lists.
-            reach[reading] = np.minimum(1 + before, met.shape[1])
-            places = np.arange(met.shape[1])
-            read = (places >= start[reading, None]) & (places < reach[reading, None])
-            read &= ranked.held[reading] > 0
-            columns = np.flatnonzero(read.any(axis=0))
-            part = slice(columns[0], columns[-1] + 1) if len(columns) else slice(0)
-            # FAISS skips lists whose number is -1.
-            numbers = np.where(read[:, part], ranked.numbers[reading][:, part], -1)
-            nearness = np.ascontiguousarray(ranked.nearness[reading][:, part])
-            new = self._read(queries[reading], kept, numbers, nearness, allowed)
-            both = np.concatenate([positions[reading], new[0]], axis=1)
-            both_scores = np.concatenate([scores[reading], new[1]], axis=1)
-            order = np.argsort(-both_scores, axis=1, kind="stable")[:, :kept]
-            rows = np.arange(len(order))[:, None]
-            positions[reading] = both[rows, order]
-            scores[reading] = both_scores[rows, order]
-            target[reading] = 2 * met[rows[:, 0], reach[reading] - 1]
-            start[reading] = reach[reading]
-            judges = positions[reading] >= 0
-            brought = ((order >= kept) & judges).sum(axis=1)
-            ended = (reach[reading] == self._lists) | (target[reading] == 2 * allowed.count)
-            reading = reading[~ended & (brought > _LAST_READING_SHARE * judges.sum(axis=1))]
-        return positions[:, :wanted]
-
-    def _ranked(
-        self, queries: NDArray[np.float32], allowed: Allowed, met: int, least: int
-    ) -> _Ranked:
-        """`least` lists or more that hold `met` allowed vectors or more, or all lists."""
-        # Ranking all lists takes longer than reading those that are usually needed.
-        likely = math.ceil(met * self._lists / allowed.count) + 8
-        ranked = min(self._lists, max(least, likely))
-        while True:
-            nearness, order = self._core.quantizer.search(queries, ranked)
-            held = self._members.held(allowed, order)
-            before = np.cumsum(held, axis=1)
-            if ranked == self._lists or bool((before[:, -1] >= met).all()):
-                return _Ranked(order, nearness, held, before)
-            ranked = min(self._lists, 2 * ranked)
-
-    def _read(
+    def _read_filtered(
         self,
         queries: NDArray[np.float32],
-        wanted: int,
+        count: int,
+        mask: Allowed,
+        reach: int,
+        probes: int,
+    ) -> NDArray[np.int64]:
+        """Return (q, count) allowed positions; -1 where there are fewer.
+
+        Lists are read, the nearest first, until they hold the geometric mean of the vectors that a
+        search without a filter reads and those of them that the filter would allow.
+        """
+        target = math.ceil(reach * math.sqrt(mask.count / self.n))
+        if self._oversampling == _COARSE:
+            target *= _MORE_VECTORS_OF_COARSE
+        target = min(max(target, _LEAST_ALLOWED, 2 * count), mask.count)
+        ranked = self._rank_lists(queries, mask, target, probes)
+        is_before_target = ranked.allowed_before < target
+        is_read = is_before_target & (ranked.allowed > 0)
+        width = int(is_before_target.sum(axis=1).max())
+        # FAISS skips lists whose number is -1.
+        numbers = np.where(is_read, ranked.numbers, -1)[:, :width]
+        return self._read_lists(queries, count, numbers, ranked.nearness[:, :width], mask)
+
+    def _rank_lists(
+        self, queries: NDArray[np.float32], mask: Allowed, target: int, least: int
+    ) -> _RankedLists:
+        """Rank for each query the lists that hold `target` allowed vectors, or all lists."""
+        # Ranking all lists takes longer than reading those that are usually needed.
+        likely = math.ceil(target * self._lists / mask.count)
+        count = min(self._lists, max(least, likely))
+        while True:
+            nearness, numbers = self._core.quantizer.search(queries, count)
+            allowed = self._members.count_allowed(mask, numbers)
+            up_to = np.cumsum(allowed, axis=1)
+            if count == self._lists or bool((up_to[:, -1] >= target).all()):
+                return _RankedLists(numbers, nearness, allowed, up_to - allowed)
+            count = min(self._lists, 2 * count)
+
+    def _read_lists(
+        self,
+        queries: NDArray[np.float32],
+        count: int,
         numbers: NDArray[np.int64],
         nearness: NDArray[np.float32],
-        allowed: Allowed | None = None,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """(q, wanted) int64 and float32: the best in these lists and their scores by codes."""
+        mask: Allowed | None = None,
+    ) -> NDArray[np.int64]:
+        """Return (q, count) positions, the best by their codes in these lists first, or -1."""
         if self._guard is not None:
             self._guard.check(numbers)
         faiss = load_faiss()
-        scores = np.full((len(queries), wanted), -np.inf, np.float32)
-        positions = np.full((len(queries), wanted), -1, np.int64)
+        scores = np.full((len(queries), count), -np.inf, np.float32)
+        positions = np.full((len(queries), count), -1, np.int64)
         if not numbers.shape[1]:
-            return positions, scores
+            return positions
         selector = None
-        if allowed is not None:
-            selector = faiss.IDSelectorBitmap(allowed.bits[: -(-self.n // 8)])
-        queries = np.ascontiguousarray(queries)
+        if mask is not None:
+            selector = faiss.IDSelectorBitmap(mask.bits[: -(-self.n // 8)])
+        arrays = [np.ascontiguousarray(array) for array in (queries, numbers, nearness)]
+        queries_pointer, *list_pointers = map(faiss.swig_ptr, arrays)
         # The Python form of this method takes no list numbers.
         self._core.search_preassigned_c(
             len(queries),
-            faiss.swig_ptr(queries),
-            wanted,
-            *map(faiss.swig_ptr, (numbers, nearness, scores, positions)),
+            queries_pointer,
+            count,
+            *list_pointers,
+            faiss.swig_ptr(scores),
+            faiss.swig_ptr(positions),
             False,
             faiss.SearchParametersIVF(sel=selector, nprobe=numbers.shape[1]),
         )
-        scores[positions < 0] = -np.inf
-        return positions, scores
+        return positions
 
     @cached_property
     def _members(self) -> ListMembers:
-        """Which positions each list holds."""
+        """The positions in each list."""
         faiss = load_faiss()
         if self._guard is not None:
             self._guard.check_ids()
         inverted = self._core.invlists
-        parts = [
-            self._positions(faiss.rev_swig_ptr(inverted.get_ids(number), size)).astype(np.int32)
+        lists = [
+            self._check_positions(faiss.rev_swig_ptr(inverted.get_ids(number), size))
             if size
-            else np.empty(0, np.int32)
-            for number, size in enumerate(sizes_of(self._core).tolist())
+            else np.empty(0, np.int64)
+            for number, size in enumerate(list_sizes(self._core).tolist())
         ]
-        members = np.concatenate(parts)
-        if len(members) != self.n or (np.bincount(members) != 1).any():
+        members = ListMembers(lists)
+        if not members.is_partition(self.n):
             # Only a type that stores equal vectors once omits some.
             raise RuntimeError("not every position is in one list")
-        return ListMembers(members, np.array([len(part) for part in parts], np.int64))
+        return members
 
 
-def _first_reading(wanted: int) -> int:
-    """How many allowed vectors the first reading meets at least."""
-    return max(_FIRST_READING, 2 * wanted)
+class _RankedLists(NamedTuple):
+    """The inverted lists nearest to each query, the nearest first; (q, lists) each."""
+
+    numbers: NDArray[np.int64]  # -1 for no list
+    nearness: NDArray[np.float32]  # inner product of centroid and query
+    allowed: NDArray[np.int64]  # number of allowed vectors in the list
+    allowed_before: NDArray[np.int64]  # number of allowed vectors in the lists before it
 
 
-# How many vectors are scanned in the time that one candidate takes: in a graph, to compare the
-# links of a node with the query; elsewhere, to fetch and re-score it.
-_SCAN_PER_STEP = 64
-_SCAN_PER_CANDIDATE = 16
-_GRAPH_EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
-_GRAPH_DEFAULT = 128
-_OTHER_EFFORTS = (1, 2, 4, 8, 16)
-_OTHER_DEFAULT = 4
+class ListMembers:
+    """The positions in each inverted list, for counting those that a filter allows."""
+
+    def __init__(self, lists: Sequence[NDArray[np.integer]]) -> None:
+        # int32 holds positions of up to two billion passages.
+        self._members = np.concatenate(lists).astype(np.int32)
+        self._sizes = np.array([len(members) for members in lists], np.int64)
+        self._stops = np.cumsum(self._sizes)
+        # For each mask (lists,) the allowed vectors in each list; -1 where not yet counted.
+        self._counts: WeakKeyDictionary[Allowed, NDArray[np.int64]] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def is_partition(self, n: int) -> bool:
+        """Return whether each position from 0 to n - 1 is in exactly one list."""
+        return len(self._members) == n and bool((np.bincount(self._members) == 1).all())
+
+    def count_allowed(self, mask: Allowed, lists: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count the allowed vectors in lists given by number; 0 for the number -1."""
+        with self._lock:
+            counts = self._counts.get(mask)
+            if counts is None:
+                counts = self._counts[mask] = np.full(len(self._sizes), -1, np.int64)
+        uncounted = unique(lists[lists >= 0])
+        uncounted = uncounted[counts[uncounted] < 0]
+        if len(uncounted):
+            sizes = self._sizes[uncounted]
+            stops = self._stops[uncounted]
+            # Where the members of these lists are, one list after the other.
+            ends = np.cumsum(sizes)
+            places = np.repeat(stops - ends, sizes) + np.arange(ends[-1])
+            allowed_before = np.append(0, np.cumsum(mask.at(self._members[places])))
+            counts[uncounted] = allowed_before[ends] - allowed_before[ends - sizes]
+        return np.where(lists >= 0, counts[lists], 0)
+
+
+class ListGuard:
+    """Compares inverted lists at the end of a structure's file with checksums before use."""
+
+    def __init__(
+        self, guard: BlockGuard, sizes: NDArray[np.int64], code_bytes: int, start: int
+    ) -> None:
+        self._guard = guard
+        # FAISS writes the codes of the first list, its ids, the codes of the second, and so on.
+        self._starts = start + np.cumsum(np.append(0, sizes * (code_bytes + ID_BYTES)))
+        self._id_starts = self._starts[:-1] + sizes * code_bytes
+        self._is_checked = sizes == 0
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last list."""
+        return int(self._starts[-1])
+
+    def check(self, lists: NDArray[np.int64]) -> None:
+        """Check lists given by number, in an array of any shape; -1 is skipped."""
+        if self._guard.complete:
+            return
+        numbers = lists[lists >= 0]
+        for number in unique(numbers[~self._is_checked[numbers]]).tolist():
+            self._guard.check(int(self._starts[number]), int(self._starts[number + 1]))
+            self._is_checked[number] = True
+
+    def check_ids(self) -> None:
+        """Check the ids of all lists."""
+        for start, stop in zip(self._id_starts.tolist(), self._starts[1:].tolist(), strict=True):
+            self._guard.check(start, stop)
 
 
 class NeighborSearcher(Searcher):
-    """Finds candidates by their number; a filter chooses among more than wanted.
+    """Finds candidates by their number; a filter chooses among more of them.
 
-    An effort is efSearch of a graph; for any other type, a multiple of the candidates re-scored.
+    An effort is efSearch of a graph; for any other type, a multiple of the candidates that are
+    scored exactly.
     """
 
     def __init__(self, index: Any, path: Path) -> None:
         super().__init__(index, path)
-        self._graph = isinstance(self._core, load_faiss().IndexHNSW)
-        self.efforts = _GRAPH_EFFORTS if self._graph else _OTHER_EFFORTS
-        self.default_effort = _GRAPH_DEFAULT if self._graph else _OTHER_DEFAULT
+        self._is_graph = isinstance(self._core, load_faiss().IndexHNSW)
+        self.efforts = _GRAPH_EFFORTS if self._is_graph else _OTHER_EFFORTS
+        self.default_effort = _DEFAULT_GRAPH_EFFORT if self._is_graph else _DEFAULT_OTHER_EFFORT
 
-    def _candidates(
-        self, queries: NDArray[np.float32], k: int, allowed: Allowed | None, effort: int
+    def _find_candidates(
+        self, queries: NDArray[np.float32], k: int, mask: Allowed | None, effort: int
     ) -> list[NDArray[np.int64]] | None:
         n = self.n
-        permitted = n if allowed is None else allowed.count
-        if permitted == n:
-            allowed = None
-        if not permitted:
+        allowed_count = n if mask is None else mask.count
+        if allowed_count == n:
+            mask = None
+        if not allowed_count:
             return None
-        wanted = self._candidates_wanted(k)
-        if not self._graph:
+        count = self._candidate_count(k)
+        if not self._is_graph:
             # The effort was measured without a filter.
-            wanted *= effort if allowed is None else max(effort, self.default_effort)
-        asked = wanted if allowed is None else math.ceil(1.5 * wanted * n / permitted) + 32
-        if permitted <= asked * (_SCAN_PER_STEP if self._graph else _SCAN_PER_CANDIDATE):
+            count *= effort if mask is None else max(effort, self.default_effort)
+        unfiltered_count = count
+        if mask is not None:
+            unfiltered_count = math.ceil(_CANDIDATE_SURPLUS * count * n / allowed_count)
+            unfiltered_count += _MORE_CANDIDATES
+        step = _SCANNED_PER_GRAPH_STEP if self._is_graph else _SCANNED_PER_CANDIDATE
+        if allowed_count <= unfiltered_count * step:
             return None
         parameters = None
-        if self._graph:
-            parameters = load_faiss().SearchParametersHNSW(efSearch=max(effort, asked))
-        turned = self._transformed(queries)
-        rows = self._core.search(turned, asked, params=parameters)[1]
-        found = [self._positions(row) for row in rows]
-        if allowed is None:
-            return found
-        chosen = [positions[allowed.at(positions)] for positions in found]
-        # If they may not be the best, return none, so that the exact scan answers.
-        return [positions if len(positions) >= wanted else positions[:0] for positions in chosen]
+        if self._is_graph:
+            parameters = load_faiss().SearchParametersHNSW(efSearch=max(effort, unfiltered_count))
+        transformed = self._transform(queries)
+        rows = self._core.search(transformed, unfiltered_count, params=parameters)[1]
+        candidates = [self._check_positions(row) for row in rows]
+        if mask is None:
+            return candidates
+        allowed = [positions[mask.at(positions)] for positions in candidates]
+        # If the best may be missing, none makes the search exact.
+        return [positions if len(positions) >= count else positions[:0] for positions in allowed]
 
 
 def open_searcher(index: Any, path: Path, guard: ListGuard | None) -> Searcher:
-    """The searcher of a FAISS index whose inverted lists, if it has any, `guard` checks."""
+    """Make the searcher of a FAISS index; `guard` checks its inverted lists, if it has any."""
     if isinstance(unwrap(index)[1], load_faiss().IndexIVF):
         return ListSearcher(index, path, guard)
     return NeighborSearcher(index, path)
+
+
+def list_sizes(core: Any) -> NDArray[np.int64]:
+    """Return (lists,) the number of vectors in each inverted list of a FAISS index."""
+    inverted = core.invlists
+    return np.array([inverted.list_size(number) for number in range(core.nlist)], np.int64)

@@ -12,7 +12,7 @@ from indexes.bm25.scoring import BM25
 from indexes.filters.columns import Allowed
 from indexes.folder.segment import LiveSegment, Segment
 from indexes.folder.view import Commit, FolderRanking
-from indexes.vectors.flat import FLAT_STRUCTURE
+from indexes.vectors.segment_structure import FLAT_STRUCTURE
 
 WORDS = ["apple", "pear", "plum"]
 

@@ -10,7 +10,7 @@ from structure_samples import best, clustered, recall_of
 
 from indexes.filters.columns import Allowed
 from indexes.protocol import StructureSettings
-from indexes.vectors.structure import build_structure
+from indexes.vectors.segment_structure import build_structure
 
 N, D, K = 12_000, 16, 10
 VECTORS, CLUSTER, QUERIES = clustered(N, D)

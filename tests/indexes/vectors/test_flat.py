@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import indexes.vectors.flat
 from indexes.errors import MissingExtraError
 from indexes.filters.columns import Allowed
-from indexes.vectors.flat import Codes, decimals_of, search_flat
+from indexes.vectors.flat import QuantizedVectors, decimals_of, search_flat
 from indexes.vectors.library import load_faiss
 
 
@@ -20,9 +20,9 @@ def brute_force(vectors, query, allowed):
     return scores if allowed is None else np.where(allowed, scores, -np.inf)
 
 
-def check(vectors, queries, k, allowed, codes=None):
+def check(vectors, queries, k, allowed, quantized=None):
     some = None if allowed is None else Allowed(allowed)
-    found = search_flat(vectors, queries, k, some, codes=codes)
+    found = search_flat(vectors, queries, k, some, quantized=quantized)
     permitted = len(vectors) if allowed is None else int(allowed.sum())
     assert len(found) == len(queries)
     for query, (positions, scores) in zip(queries, found, strict=True):
@@ -66,11 +66,17 @@ def test_the_k_best_allowed_vectors_are_found_by_their_codes(search, size):
     vectors, queries, k, allowed = search
     vectors[::7] *= 100
     vectors = vectors * np.float32(size)
-    for query in queries if len(vectors) else ():
-        codes = Codes()
-        for _ in range(20):
-            codes.near(vectors, query, 1, None)
-        check(vectors, query[np.newaxis], k, allowed, codes)
+    if len(vectors):
+        for query in queries:
+            check(vectors, query[np.newaxis], k, allowed, quantized_by(vectors, query))
+
+
+def quantized_by(vectors, query):
+    """Vectors that were searched often enough to have codes."""
+    quantized = QuantizedVectors()
+    for _ in range(20):
+        quantized.candidate_positions(vectors, query, 1, None)
+    return quantized
 
 
 @pytest.mark.skipif(indexes.vectors.flat.compiled is None, reason="needs the compiled loops")
@@ -78,15 +84,17 @@ def test_codes_leave_few_vectors_and_all_that_may_be_among_the_best():
     chance = np.random.default_rng(0)
     vectors = chance.standard_normal((3000, 384)).astype(np.float32)
     vectors[5], vectors[6] = 0, 1e-40
-    query, codes = chance.standard_normal(384).astype(np.float32), Codes()
-    found = [codes.near(vectors, query, 20, None) for _ in range(20)]
+    query = chance.standard_normal(384).astype(np.float32)
+    quantized = QuantizedVectors()
+    found = [quantized.candidate_positions(vectors, query, 20, None) for _ in range(20)]
     assert found[0] is None
     best = np.argsort(vectors.astype(np.float64) @ query.astype(np.float64))[-20:]
     assert set(best.tolist()) <= set(found[-1].tolist())
     assert len(found[-1]) < 100
     vectors[7, 3] = np.nan
-    codes = Codes()
-    assert [codes.near(vectors, query, 20, None) for _ in range(20)] == [None] * 20
+    quantized = QuantizedVectors()
+    found = [quantized.candidate_positions(vectors, query, 20, None) for _ in range(20)]
+    assert found == [None] * 20
 
 
 @pytest.mark.parametrize("is_light", [False, True])
@@ -105,20 +113,18 @@ def test_every_share_of_allowed_vectors(monkeypatch, is_light, share, queries, d
         check(vectors, asked, k, allowed)
 
 
-@pytest.mark.parametrize("alone", [0, 2**27])
+@pytest.mark.parametrize("has_codes", [False, True])
 @pytest.mark.parametrize("queries", [1, 30])
 @pytest.mark.parametrize("share", [None, 0.7, 0.3, 0.05])
-def test_of_many_equal_vectors_those_of_the_lower_positions_are_found(
-    monkeypatch, alone, queries, share
-):
-    monkeypatch.setattr(indexes.vectors.flat, "_ONE_THREAD", alone)
+def test_of_many_equal_vectors_those_of_the_lower_positions_are_found(has_codes, queries, share):
     chance = np.random.default_rng(8)
-    # 27 distinct vectors, each of them more often than a batch has results to spare.
+    # 27 distinct vectors.
     vectors = chance.integers(-1, 2, (3000, 3)).astype(np.float32)
     allowed = None if share is None else chance.random(3000) < share
     asked = chance.standard_normal((queries, 3)).astype(np.float32)
+    quantized = quantized_by(vectors, asked[0]) if has_codes else None
     for k in (1, 30, 400):
-        check(vectors, asked, k, allowed)
+        check(vectors, asked, k, allowed, quantized)
 
 
 def test_vectors_mapped_read_only_and_queries_of_another_layout_are_searched(tmp_path):
@@ -146,8 +152,8 @@ def test_a_missing_faiss_names_the_extras(monkeypatch):
         load_faiss()
 
 
-def test_one_query_needs_no_faiss(monkeypatch):
+def test_exact_search_needs_no_faiss(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     vectors = np.random.default_rng(0).standard_normal((400, 8)).astype(np.float32)
     for share in (None, 0.05, 0.25, 0.4, 0.9):
-        check(vectors, vectors[:1], 5, None if share is None else np.arange(400) < 400 * share)
+        check(vectors, vectors[:3], 5, None if share is None else np.arange(400) < 400 * share)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from structure_samples import build, clustered, recall_of
 
-import indexes.vectors.structure
+import indexes.vectors.build
 from indexes.vectors.library import count_gpus, load_faiss
 
 N, D = 3000, 16
@@ -38,7 +38,7 @@ class GpuFaiss(SimpleNamespace):
 @pytest.fixture
 def gpu(monkeypatch):
     stand_in = GpuFaiss()
-    monkeypatch.setattr(indexes.vectors.structure, "load_faiss", lambda: stand_in)
+    monkeypatch.setattr(indexes.vectors.build, "load_faiss", lambda: stand_in)
     return stand_in
 
 

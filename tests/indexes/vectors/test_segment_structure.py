@@ -75,7 +75,7 @@ def test_without_faiss_what_auto_wants_is_left_out(folder, monkeypatch):
     def missing():
         raise MissingExtraError("no FAISS")
 
-    monkeypatch.setattr("indexes.vectors.structure.load_faiss", missing)
+    monkeypatch.setattr("indexes.vectors.segment_structure.load_faiss", missing)
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 100)
     with FolderWriter(folder) as writer:
         writer.compact()

@@ -10,19 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structure_samples import best, build, clustered
 
-import indexes.vectors.structure
+import indexes.vectors.build
 from indexes.errors import ConfigError, DamagedIndexError, FormatVersionError
 from indexes.filters.columns import Allowed
 from indexes.vectors.choice import Choice, resolve
-from indexes.vectors.flat import Measured, SegmentStructure
 from indexes.vectors.library import load_faiss
-from indexes.vectors.structure import (
-    measure,
-    open_structure,
-    recall_at,
-    sample_queries,
-    write_structure,
-)
+from indexes.vectors.recall import Measured, measure, recall_at, sample_queries
+from indexes.vectors.segment_structure import SegmentStructure
+from indexes.vectors.structure import open_structure, write_structure
 
 N, D = 3000, 16
 VECTORS, _, QUERIES = clustered(N, D)
@@ -59,7 +54,7 @@ def test_equal_vectors_give_equal_files(tmp_path, name):
 
 def test_another_sample_gives_another_file(tmp_path, monkeypatch):
     whole = write(tmp_path / "whole", "ivf")
-    monkeypatch.setattr(indexes.vectors.structure, "training_size", lambda n, lists: n // 2)
+    monkeypatch.setattr(indexes.vectors.build, "training_size", lambda n, lists: n // 2)
     half = write(tmp_path / "half", "ivf")
     assert whole != half == write(tmp_path / "again", "ivf")
     assert open_structure(tmp_path / "half", N, D).facts.passages == N
