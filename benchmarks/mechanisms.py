@@ -108,13 +108,13 @@ def remembered_ranks() -> Iterator[None]:
 @contextmanager
 def remembered_doubts() -> Iterator[None]:
     """Look up for each query whether its filter names fields that no document has."""
-    filter_doubt = OpenedIndex.filter_doubt
+    describe_doubt = OpenedIndex.describe_doubt
 
     def look_up(opened: OpenedIndex, *arguments: Any) -> Any:
         opened._doubts.clear()
-        return filter_doubt(opened, *arguments)
+        return describe_doubt(opened, *arguments)
 
-    with patch.object(OpenedIndex, "filter_doubt", look_up):
+    with patch.object(OpenedIndex, "describe_doubt", look_up):
         yield
 
 
