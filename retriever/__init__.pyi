@@ -46,13 +46,13 @@ from retriever.errors import NotAnIndexError as NotAnIndexError
 from retriever.errors import RetrieverError as RetrieverError
 from retriever.errors import SourceError as SourceError
 from retriever.errors import StorageError as StorageError
-from retriever.index.add import CommitSettings as CommitSettings
-from retriever.index.add import IndexingReport as IndexingReport
 from retriever.index.embedded_documents import ReadyDocument as ReadyDocument
 from retriever.index.export import export_jsonl as export_jsonl
 from retriever.index.export import export_npy as export_npy
 from retriever.index.imports import import_documents as import_documents
 from retriever.index.index import Index as Index
+from retriever.index.indexing_run import CommitSettings as CommitSettings
+from retriever.index.indexing_run import IndexingReport as IndexingReport
 from retriever.index.recreation import recreated as recreated
 from retriever.index.recreation import reindexed as reindexed
 from retriever.index.refreshing import RefreshReport as RefreshReport

@@ -1,7 +1,5 @@
 """The names of `retriever.index`; `__init__.py` imports each on first use."""
 
-from retriever.index.add import IndexingReport as IndexingReport
-from retriever.index.add import NoProgress as NoProgress
 from retriever.index.export import check_output as check_output
 from retriever.index.export import encode_to_file as encode_to_file
 from retriever.index.export import export_jsonl as export_jsonl
@@ -9,6 +7,8 @@ from retriever.index.export import export_npy as export_npy
 from retriever.index.export import ids_file_of as ids_file_of
 from retriever.index.imports import import_documents as import_documents
 from retriever.index.index import Index as Index
+from retriever.index.indexing_run import IndexingReport as IndexingReport
+from retriever.index.indexing_run import NoProgress as NoProgress
 from retriever.index.recreation import recreated as recreated
 from retriever.index.recreation import reindexed as reindexed
 from retriever.index.refreshing import RefreshReport as RefreshReport

@@ -34,10 +34,10 @@ from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.registry import require_asked
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
-from retriever.index.add import CommitSettings, IndexingReport
 from retriever.index.embedded_documents import ReadyDocument, counted, require_sound
 from retriever.index.export import VECTORS_FIELD, encoder_file, ids_file_of
 from retriever.index.index import Index
+from retriever.index.indexing_run import CommitSettings, IndexingReport
 from retriever.index.opened import IndexSettings, initial_settings
 from retriever.index.other_stores import open_collection
 from retriever.index.shards import PLAN_FILE, Plan, is_shards, read_shards

@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from retriever.documents.passages import OnLong
     from retriever.encoders.settings import AskedDtype, EncoderSettings
     from retriever.encoders.spec import EncoderSpec, TextEncoder
-    from retriever.index.add import CommitSettings, Indexer, IndexingReport, Progress
     from retriever.index.embedded_documents import ReadyDocument
+    from retriever.index.indexing import Indexer
+    from retriever.index.indexing_run import CommitSettings, IndexingReport, Progress
     from retriever.index.opened import IndexKeywords
     from retriever.index.refreshing import RefreshReport
     from retriever.search.calibration import Calibration
@@ -281,8 +282,8 @@ class Index(ReadableIndex):
         """
         from retriever.documents.reader import CorpusReader
         from retriever.documents.tables import is_table, table_documents
-        from retriever.index.add import measure_fit
         from retriever.index.embedded_documents import ReadyDocument, with_vectors
+        from retriever.index.fit_measurement import measure_fit
 
         if isinstance(documents, str | bytes | Mapping | Document | ReadyDocument):
             raise TypeError(
@@ -327,7 +328,7 @@ class Index(ReadableIndex):
                 writer.merge(stage)
             measure_fit(self._opened, writer, indexer.sample, indexer.added)
             if compact:
-                indexer.settle()
+                indexer.merge()
             # A reader says itself which ones they are, with their places.
             if indexer.report.empty and not isinstance(documents, CorpusReader):
                 warnings.warn(indexer.report.empty_note, stacklevel=2)
@@ -335,7 +336,7 @@ class Index(ReadableIndex):
 
     def _indexer(self, writer: Writer, on_long: OnLong | None, **keywords: Any) -> Indexer:
         from retriever.documents.passages import check_on_long
-        from retriever.index.add import Indexer
+        from retriever.index.indexing import Indexer
 
         state = self._opened.state()
         return Indexer(
@@ -517,7 +518,7 @@ class Index(ReadableIndex):
             return writer.compact(stage)
 
     def _count_languages(self, writer: Writer) -> None:
-        from retriever.index.add import stored_texts
+        from retriever.index.passage_texts import stored_texts
 
         with self._opened.view() as view:
             state = self._opened.settings_of(view)

@@ -506,7 +506,7 @@ class ReadableIndex:
 
     def difference(self, documents: Iterable[Document]) -> CorpusDifference:
         """How the index differs from a corpus of distinct ids, in numbers of documents."""
-        from retriever.index.add import content_hash
+        from retriever.index.passage_texts import content_hash
 
         corpus = missing = changed = 0
         stream = iter(documents)

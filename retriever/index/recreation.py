@@ -18,9 +18,9 @@ from retriever.encoders.encoder import Encoder, ModelChoice, adopt
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.errors import DamagedIndexError
-from retriever.index.add import IndexingReport, Progress
 from retriever.index.embedded_documents import counted
 from retriever.index.index import Index
+from retriever.index.indexing_run import IndexingReport, Progress
 from retriever.index.opened import IndexKeywords, IndexSettings
 from retriever.index.sources import SourceMemory, memory_path
 

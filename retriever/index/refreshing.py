@@ -23,8 +23,10 @@ from retriever.errors import (
     StorageError,
     require_extra,
 )
-from retriever.index.add import Indexer, IndexingReport, Progress, measure_fit
 from retriever.index.fit import is_due
+from retriever.index.fit_measurement import measure_fit
+from retriever.index.indexing import Indexer
+from retriever.index.indexing_run import IndexingReport, Progress
 from retriever.index.sources import Changes, Source, SourceMemory, memory_path
 from retriever.search.settings import FIT
 
@@ -148,7 +150,7 @@ def refreshed(
                 _note_moved(indexer, memory, changes)
                 documents = memory.noted(reader, [source])
                 indexer.add(entry for entry in documents if entry.id not in deleted_ids)
-                indexer.settle()
+                indexer.merge()
             for ids in memory.stale_ids():
                 report.deleted += writer.delete(ids)
             return memory.finish(changes, removed=True)

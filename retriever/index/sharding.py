@@ -32,7 +32,7 @@ from retriever.errors import (
     StorageError,
     require_extra,
 )
-from retriever.index.add import NoProgress, ShardProgress
+from retriever.index.indexing_run import NoProgress, ShardProgress
 from retriever.index.shards import Block, Plan, ShardFacts, ShardJob, blocks, is_shards, shard_path
 
 _SHARD_SIZE = 10_000

@@ -30,8 +30,10 @@ from retriever.documents.passages import EARLIER, OnLong, PassageSettings
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, DamagedIndexError, FormatVersionError, SourceError
-from retriever.index.add import COMPUTED, CommitSettings, Indexer, Progress
+from retriever.index.commit_buffer import COMPUTED
 from retriever.index.embedded_documents import AnalyzedTerms, ReadyDocument
+from retriever.index.indexing import Indexer
+from retriever.index.indexing_run import CommitSettings, Progress
 from retriever.index.opened import listed
 
 PLAN_FILE = "plan.json"

@@ -18,8 +18,8 @@ from retriever.documents.document import Fields, Json
 from retriever.documents.sources import Meter, OpenSource
 from retriever.documents.text import read_jsonl
 from retriever.errors import SourceError
-from retriever.index.add import CommitSettings, IndexingReport
 from retriever.index.index import Index
+from retriever.index.indexing_run import CommitSettings, IndexingReport
 from retriever.service.files import file_response, offered_type, open_document_file
 from retriever.service.guard import may_open_files
 from retriever.service.limits import FILE_PATH, Catalog, ServiceError

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import retriever.documents.passages
-import retriever.index.add
+import retriever.index.fit_measurement
+import retriever.index.indexing
 from retriever import (
     CommitSettings,
     Document,
@@ -26,6 +27,7 @@ from retriever import (
     SearchSettings,
 )
 from retriever.errors import ConfigError, SourceError
+from retriever.index.commit_buffer import CommitBuffer
 from tests.retriever.index.moving_samples import Lengths
 
 BM25 = SearchSettings(mode="bm25", k=1000)
@@ -151,7 +153,7 @@ def test_an_empty_document_takes_the_place_of_the_one_with_its_id(index, empty):
 def test_of_equal_ids_the_last_one_stands_an_empty_one_too(
     index, monkeypatch, versions, existing, chunk
 ):
-    monkeypatch.setattr("retriever.index.add._CHUNK", chunk)
+    monkeypatch.setattr("retriever.index.indexing._BATCH", chunk)
     if existing:
         index.add([Document("1", f"{existing} text")])
     same = [Document("1", f"{version} text" if version else "") for version in versions]
@@ -276,7 +278,7 @@ def test_a_long_text_is_truncated_or_refused_whatever_its_blocks(
 
 
 def small_blocks(monkeypatch, characters=900):
-    for module in (retriever.index.add, retriever.documents.passages):
+    for module in (retriever.index.indexing, retriever.documents.passages):
         monkeypatch.setattr(module, "BLOCK", characters)
 
 
@@ -442,7 +444,7 @@ def test_kept_vectors_that_are_altered_or_of_a_document_that_is_gone_are_dropped
 
 def test_a_slow_encoder_commits_every_two_minutes(index, fake_encoder, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("retriever.index.add.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
     encode = fake_encoder.encode_pieces
 
     def slow(pieces, done):
@@ -452,13 +454,13 @@ def test_a_slow_encoder_commits_every_two_minutes(index, fake_encoder, monkeypat
 
     fake_encoder.encode_pieces = slow
     commits = [0.0]
-    record = retriever.index.add.Indexer._commit_ready
+    record = CommitBuffer._commit_complete
 
-    def commit_ready(indexer):
+    def commit_complete(buffer):
         commits.append(now[0])
-        return record(indexer)
+        return record(buffer)
 
-    monkeypatch.setattr(retriever.index.add.Indexer, "_commit_ready", commit_ready)
+    monkeypatch.setattr(CommitBuffer, "_commit_complete", commit_complete)
     documents = [Document(f"d{i}", f"text number n{i}") for i in range(800)]
     index.add([*documents, Document("long", text_of(6000))])
     assert now[0] > 800
@@ -470,7 +472,7 @@ def test_a_slow_encoder_commits_every_two_minutes(index, fake_encoder, monkeypat
 
 def test_a_slow_source_commits_every_two_minutes(index, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("retriever.index.add.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
     visible = []
 
     def stream():
@@ -488,11 +490,11 @@ def test_memory_does_not_grow_with_the_number_of_long_documents(
     tmp_path, fake_encoder, monkeypatch
 ):
     small_blocks(monkeypatch, 1_000)
-    monkeypatch.setattr(retriever.index.add, "_CHUNK_CHARACTERS", 4_000)
+    monkeypatch.setattr(retriever.index.indexing, "_BATCH_CHARACTERS", 4_000)
     # No segment is written, since merging has blocks of its own; no view is opened, since it reads
     # all that waits for a segment.
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 10**6)
-    monkeypatch.setattr(retriever.index.add, "measure_fit", lambda *_: None)
+    monkeypatch.setattr(retriever.index.fit_measurement, "measure_fit", lambda *_: None)
     commit = CommitSettings(characters=8_000, window_pieces=400)
 
     def peak(count):

@@ -1,0 +1,68 @@
+"""Measure how the encoder of an index and its texts fit, where that is due."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from indexes import LANGUAGES
+from retriever.errors import RetrieverError
+from retriever.index.fit import Fit, PassageSample, is_due, measured_fit
+from retriever.index.passage_texts import stored_texts, text_digest
+from retriever.search.settings import DEFAULT_WEIGHT, FIT
+
+if TYPE_CHECKING:
+    from indexes import Committer, View
+    from retriever.documents.passages import PassageSettings
+    from retriever.index.opened import OpenedIndex
+
+
+def measure_fit(
+    index: OpenedIndex, writer: Committer, sample: PassageSample | None = None, added: int = 0
+) -> None:
+    """Measure the fit if it is due, store it, and warn of what users should know.
+
+    Args:
+        index: the open index.
+        writer: stores the fit.
+        sample: sample of the passages that a run added; None if there was no run.
+        added: number of passages that the run added.
+    """
+    previous = writer.setting(FIT, {})
+    languages = writer.setting(LANGUAGES, {})
+    with index.view() as view:
+        passages = view.passage_count
+        if added < passages and not is_due(previous, passages, languages):
+            return
+        state = index.settings_of(view)
+        try:
+            encoder = index.encoder(state)
+        except RetrieverError:
+            # Ready vectors may come without the encoder that made them.
+            return
+        if sample is None or added < passages:
+            sample = _sample_passages(view, state.passages)
+    fit = measured_fit(sample.texts, encoder, state.analyzer, passages)
+    # An encoder that encodes no other texts cannot be measured.
+    fit = replace(fit or Fit(0.0, 0, passages=passages), languages=languages)
+    writer.record(FIT, asdict(fit))
+    weight = previous.get("weight", DEFAULT_WEIGHT)
+    strange_weight = previous.get("strange_weight")
+    if fit.warning:
+        warnings.warn(fit.warning, stacklevel=3)
+    elif previous and (fit.weight, fit.strange_weight) != (weight, strange_weight):
+        warnings.warn(
+            f"the texts have changed: unless you say --alpha, embeddings count {fit.weight:g} in "
+            f"hybrid search now, and counted {weight:g} before",
+            stacklevel=3,
+        )
+
+
+def _sample_passages(view: View, settings: PassageSettings) -> PassageSample:
+    """Sample all passages of an index."""
+    sample = PassageSample()
+    for document in view.documents():
+        for text in stored_texts(document, settings):
+            sample.take(text_digest(text), text)
+    return sample
