@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from indexes.bm25.formulas import BM25Settings, formula_of, weights
 from indexes.errors import ConfigError, FormatVersionError, NotAnIndexError, StorageError
 from indexes.folder.documents import metadata_json
-from indexes.milvus.connection import Location, call
+from indexes.milvus.connection import MilvusLocation, call
 from indexes.protocol import NewDocument, StoredDocument
 
 Row = dict[str, Any]
@@ -47,7 +47,7 @@ _MOST_TERMS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class MilvusCollection:
     """The collection of an index, as its property describes it."""
 
     name: str  # no other index ever has it
@@ -63,7 +63,7 @@ class Collection:
         return {_PROPERTY: json.dumps({"format": FORMAT, **asdict(self)})}
 
 
-def find_collection(location: Location, alias: str) -> Collection | None:
+def find_collection(location: MilvusLocation, alias: str) -> MilvusCollection | None:
     """Return the collection that has an alias; None if there is none."""
     # A connection would make the file.
     is_missing = location.is_file and not Path(location.uri).exists()
@@ -81,10 +81,10 @@ def find_collection(location: Location, alias: str) -> Collection | None:
             "the release that made it, run `retriever export FILE.jsonl --vectors`, and with this "
             "one `retriever import FILE.jsonl` into an index of another name"
         )
-    return Collection(**description)
+    return MilvusCollection(**description)
 
 
-def open_collection(location: Location, alias: str) -> Collection:
+def open_collection(location: MilvusLocation, alias: str) -> MilvusCollection:
     """Return the collection of an index; NotAnIndexError if there is none."""
     collection = find_collection(location, alias)
     if collection is None:
@@ -94,7 +94,7 @@ def open_collection(location: Location, alias: str) -> Collection:
     return collection
 
 
-def create_collection(location: Location, alias: str, begun_with: str, settings: Any) -> None:
+def create_collection(location: MilvusLocation, alias: str, begun_with: str, settings: Any) -> None:
     """Create an empty collection with an alias that no collection has."""
     from pymilvus import DataType, MilvusClient
 
@@ -108,29 +108,23 @@ def create_collection(location: Location, alias: str, begun_with: str, settings:
     indexes.add_index("sparse", index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
     for name in () if location.is_file else ("id", "terms"):
         indexes.add_index(name, index_type="INVERTED")
+    number = {"datatype": DataType.INT64}
     text = {"datatype": DataType.VARCHAR, "max_length": _MOST_BYTES}
-    texts = {
-        "datatype": DataType.ARRAY,
-        "element_type": DataType.VARCHAR,
-        "max_capacity": _MOST_TERMS,
-    }
+    texts = {**text, "element_type": DataType.VARCHAR, "max_capacity": _MOST_TERMS}
     columns: dict[str, dict[str, Any]] = {
-        "passage": {"datatype": DataType.INT64, "is_primary": True},
+        "passage": {**number, "is_primary": True},
+        **dict.fromkeys(("ordinal", "passages", "offset", "start", "stop"), number),
         "title": {**text, "nullable": True},
+        **dict.fromkeys(("id", "hash", "text", "outline"), text),
+        **dict.fromkeys(("languages", "terms"), texts | {"datatype": DataType.ARRAY}),
         "metadata": {"datatype": DataType.JSON},
         "vector": {"datatype": DataType.FLOAT_VECTOR, "dim": settings["encoder"]["dimensions"]},
         "sparse": {"datatype": DataType.SPARSE_FLOAT_VECTOR},
     }
-    columns |= dict.fromkeys(("id", "hash", "text", "outline"), text)
-    columns |= {
-        name: {**text, **texts, "datatype": DataType.ARRAY} for name in ("languages", "terms")
-    }
-    numbers = ("ordinal", "passages", "offset", "start", "stop")
-    columns |= {name: {"datatype": DataType.INT64} for name in numbers}
     schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
     for name, options in columns.items():
         schema.add_field(name, **options)
-    collection = Collection(f"{location.index}_{uuid.uuid4().hex[:12]}", settings, begun_with)
+    collection = MilvusCollection(f"{location.index}_{uuid.uuid4().hex[:12]}", settings, begun_with)
     parts = {"schema": schema, "index_params": indexes, "properties": collection.properties()}
     call(location, "create_collection", collection.name, consistency_level="Session", **parts)
     call(location, "create_alias", collection.name, alias)
@@ -181,7 +175,7 @@ def passage_rows(
     return rows
 
 
-def document_of(location: Location, rows: Iterable[Row]) -> StoredDocument:
+def document_of(location: MilvusLocation, rows: Iterable[Row]) -> StoredDocument:
     """Return the document with these rows; StorageError if they are not all of one version."""
     ordered = sorted(rows, key=itemgetter("ordinal"))
     first = ordered[0]
@@ -193,9 +187,14 @@ def document_of(location: Location, rows: Iterable[Row]) -> StoredDocument:
     text = ""
     for row in ordered:
         text = max(text, text[: row["offset"]] + row["text"], key=len)
-    spans = [(row["passage"], row["start"], row["stop"]) for row in ordered]
-    parts = first["id"], first["title"], text, first["metadata"], spans, first["outline"]
-    return StoredDocument(*parts)
+    return StoredDocument(
+        first["id"],
+        first["title"],
+        text,
+        first["metadata"],
+        [(row["passage"], row["start"], row["stop"]) for row in ordered],
+        first["outline"],
+    )
 
 
 def hash_of(text: str, size: int) -> int:

@@ -32,7 +32,7 @@ _NO_PINGS = {"grpc.keepalive_time_ms": 2**31 - 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class MilvusLocation:
     """The place of an index."""
 
     uri: str  # an address, or a file of Milvus Lite; without a secret
@@ -53,7 +53,7 @@ class Location:
         return f"milvus+lite://{self.uri}?index={self.index}" if self.is_file else server
 
 
-def parse_location(url: str) -> Location:
+def parse_location(url: str) -> MilvusLocation:
     """Parse the URL of an index; ConfigError, without the URL, if it is malformed."""
     # Errors of these calls may repeat a secret.
     with suppress(ValueError, KeyError):
@@ -65,12 +65,12 @@ def parse_location(url: str) -> Location:
     )
 
 
-def _location_of(parts: SplitResult) -> Location:
+def _location_of(parts: SplitResult) -> MilvusLocation:
     options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     path = unquote(parts.path)
     if parts.scheme.lower() == "milvus+lite":
         is_complete = path.endswith(".db") and not parts.netloc
-        location = Location(str(Path(path).resolve()), options.pop("index", "index"))
+        location = MilvusLocation(str(Path(path).resolve()), options.pop("index", "index"))
     else:
         is_complete = bool(parts.hostname)
         user = unquote(parts.username or "")
@@ -78,7 +78,7 @@ def _location_of(parts: SplitResult) -> Location:
         token = user or os.environ.get("MILVUS_TOKEN", "")
         scheme = {"true": "https", "false": "http"}[options.pop("tls", "false").lower()]
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-        location = Location(
+        location = MilvusLocation(
             f"{scheme}://{host}:{parts.port or _PORT}",
             path.strip("/"),
             options.pop("database", ""),
@@ -92,13 +92,15 @@ def _location_of(parts: SplitResult) -> Location:
     return location
 
 
-def call(location: Location, method: str, *arguments: Any, **options: Any) -> Any:
+def call(location: MilvusLocation, method: str, *arguments: Any, **options: Any) -> Any:
     """Call a method of pymilvus's client."""
     request = getattr(run(location, _connect, location, os.getpid()), method)
     return run(location, request, *arguments, timeout=location.timeout, **options)
 
 
-def run(location: Location, request: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def run(
+    location: MilvusLocation, request: Callable[..., Any], *arguments: Any, **options: Any
+) -> Any:
     """Call a function of pymilvus, whose errors become this project's."""
     from grpc import RpcError
     from pymilvus.exceptions import MilvusException
@@ -110,16 +112,16 @@ def run(location: Location, request: Callable[..., Any], *arguments: Any, **opti
         for secret in filter(None, (location.credentials, location.credentials.partition(":")[2])):
             reason = reason.replace(secret, "…")
         kind = ConfigError if re.search("auth|permission", reason.lower()) else StorageError
-        hint = ""
-        if request is _connect:
-            hint = "; check that no other process has the file open, and that its folder exists"
-            if not location.is_file:
-                hint = "; check the user, token or MILVUS_TOKEN, and that the server runs"
+        hint = (
+            "; check the user, token or MILVUS_TOKEN, and that the server runs; of a file, that "
+            "its folder exists and that no other process has it open"
+        )
+        hint *= request is _connect
         raise kind(f"{location}: Milvus failed: {reason:.200}{hint}") from None
 
 
 @cache
-def _connect(location: Location, process: int) -> Any:
+def _connect(location: MilvusLocation, process: int) -> Any:
     """Return the client of a process; a forked child needs another."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from pymilvus import MilvusClient

@@ -15,6 +15,8 @@ from indexes.protocol import Expansion, Term
 
 # Milvus compares numbers as floats, which are exact below it.
 _EXACT = 2**53
+# The expression that selects no row.
+NOTHING = "passage < 0"
 # Characters with a meaning in a pattern of `like`.
 _WILDCARD = re.compile(r"[\\%_]")
 
@@ -37,7 +39,8 @@ def where_expression(node: Expression, *, is_negated: bool = False) -> str:
 
 def holds_any(alternatives: Iterable[Sequence[str]]) -> str:
     """Return the expression for passages that hold all terms of at least one alternative."""
-    return " or ".join(f"array_contains_all(terms, {text_list(terms)})" for terms in alternatives)
+    parts = [f"array_contains_all(terms, {text_list(terms)})" for terms in alternatives]
+    return " or ".join(parts) or NOTHING
 
 
 def alternatives_of(term: Term) -> tuple[tuple[str, ...], ...]:
@@ -89,7 +92,7 @@ def _compare(node: Comparison, *, is_negated: bool) -> str:
             "'=', 'in', 'contains' or the opposite comparison, or keep the index in a folder"
         )
     negation = "not " * (node.operator == "!=")
-    return f"{exists} and {negation}({' or '.join(parts) or 'passage < 0'})"
+    return f"{exists} and {negation}({' or '.join(parts) or NOTHING})"
 
 
 def _literal(value: Scalar) -> str:

@@ -27,8 +27,8 @@ from indexes.milvus.collection import (
     open_collection,
     passage_rows,
 )
-from indexes.milvus.connection import Location, call, parse_location
-from indexes.milvus.filters import text_list, text_literal
+from indexes.milvus.connection import MilvusLocation, call, parse_location
+from indexes.milvus.filters import NOTHING, text_list, text_literal
 from indexes.milvus.view import MilvusView
 from indexes.protocol import (
     NewDocument,
@@ -46,7 +46,9 @@ class MilvusStore(Store):
 
     folder: Path | None = None
 
-    def __init__(self, location: str | Location, begun_with: str = "", suffix: str = "") -> None:
+    def __init__(
+        self, location: str | MilvusLocation, begun_with: str = "", suffix: str = ""
+    ) -> None:
         self.location = parse_location(location) if isinstance(location, str) else location
         self._begun_with = begun_with
         self._alias = self.location.index + suffix
@@ -111,7 +113,7 @@ class MilvusStore(Store):
 class MilvusReader:
     """Reads one index; see `indexes.protocol.Reader`."""
 
-    def __init__(self, location: Location, alias: str) -> None:
+    def __init__(self, location: MilvusLocation, alias: str) -> None:
         self._location = location
         self._alias = alias
         self._view: MilvusView | None = None
@@ -145,12 +147,7 @@ class MilvusWriter(Writer):
         self._describe(settings={**self._view.collection.settings, key: value})
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
-        columns = ["id", "hash", "metadata"]
-        rows = self._view.rows(f"ordinal == 0 and id in {text_list(ids)}", columns)
-        return {
-            row["id"]: StoredHead(bytes.fromhex(row["hash"]), metadata_json(row["metadata"]))
-            for row in rows
-        }
+        return self._view.heads(ids)
 
     def touch(self, ids: Sequence[str]) -> None:
         self._touched.update(ids)
@@ -183,7 +180,7 @@ class MilvusWriter(Writer):
             f"id == {text_literal(document.id)} and ordinal >= {len(document.spans)}"
             for document in documents
         ]
-        self._view.call("delete", filter=" or ".join(superfluous) or "passage < 0")
+        self._view.call("delete", filter=" or ".join(superfluous) or NOTHING)
         self._upsert([row for row in rows if not row["ordinal"]])
         self._touched.update(document.id for document in documents)
         self._describe()

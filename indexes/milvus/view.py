@@ -22,8 +22,9 @@ from indexes.bm25.scoring import term_factors, text_and_label_counts, with_label
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
+from indexes.folder.documents import metadata_json
 from indexes.milvus import collection as collections
-from indexes.milvus.connection import Location, call, run
+from indexes.milvus.connection import MilvusLocation, call, run
 from indexes.milvus.filters import (
     alternatives_of,
     contains_text,
@@ -43,6 +44,7 @@ from indexes.protocol import (
     Passage,
     Query,
     StoredDocument,
+    StoredHead,
     Term,
     View,
 )
@@ -62,7 +64,7 @@ _COLUMNS = (
 class MilvusView(View):
     """An index with all earlier commits; later ones can show in it."""
 
-    def __init__(self, location: Location, collection: collections.Collection) -> None:
+    def __init__(self, location: MilvusLocation, collection: collections.MilvusCollection) -> None:
         self.location = location
         self.collection = collection
         # Wait for all earlier writes; later requests of this client see them too.
@@ -140,8 +142,8 @@ class MilvusView(View):
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         unknown = [name for name in names if not self.count(f"exists {field_column(name)}")]
-        known = [field.name for field in self.fields()] if unknown else []
-        return dict.fromkeys(sorted(unknown), known)
+        field_names = [field.name for field in self.fields()] if unknown else []
+        return dict.fromkeys(sorted(unknown), field_names)
 
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
@@ -199,8 +201,15 @@ class MilvusView(View):
         return self.count("ordinal == 0")
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        rows = self.rows(f"ordinal == 0 and id in {text_list(ids)}", ["id", "hash"])
-        return {row["id"]: bytes.fromhex(row["hash"]) for row in rows}
+        return {id_: head.hash for id_, head in self.heads(ids).items()}
+
+    def heads(self, ids: Iterable[str]) -> dict[str, StoredHead]:
+        """Read the hash and the metadata of documents."""
+        columns = ["id", "hash", "metadata"]
+        return {
+            row["id"]: StoredHead(bytes.fromhex(row["hash"]), metadata_json(row["metadata"]))
+            for row in self.rows(f"ordinal == 0 and id in {text_list(ids)}", columns)
+        }
 
     def setting(self, key: str, default: Any = None) -> Any:
         if key == LANGUAGES:

@@ -24,22 +24,22 @@ _EXPONENT = 1e16
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class SqlCondition:
     """A boolean expression over a row `d` of documents: true where a filter passes, else not."""
 
     text: str  # SQL without user text, with `%s` marks
     parameters: tuple[Any, ...]
 
 
-EVERYTHING = Condition("TRUE", ())
+MATCHES_ALL = SqlCondition("TRUE", ())
 
 
-def condition(expression: Expression) -> Condition:
+def condition(expression: Expression) -> SqlCondition:
     """A filter as SQL."""
     match expression:
         case Not(part):
             inner = condition(part)
-            return Condition(f"({inner.text} IS NOT TRUE)", inner.parameters)
+            return SqlCondition(f"({inner.text} IS NOT TRUE)", inner.parameters)
         case Joined(operator, parts):
             return _joined(f" {operator} ", [condition(part) for part in parts])
         case _:
@@ -64,12 +64,12 @@ def _whole(text: str) -> int | float:
     return int(value) if abs(value) >= _EXPONENT else value
 
 
-def _joined(joint: str, parts: Sequence[Condition]) -> Condition:
+def _joined(joint: str, parts: Sequence[SqlCondition]) -> SqlCondition:
     text = joint.join(part.text for part in parts)
-    return Condition(f"({text})", tuple(value for part in parts for value in part.parameters))
+    return SqlCondition(f"({text})", tuple(value for part in parts for value in part.parameters))
 
 
-def _compared(comparison: Comparison) -> Condition:
+def _compared(comparison: Comparison) -> SqlCondition:
     own = comparison.field.own
     names = comparison.field.names
     wanted = comparison.values
@@ -80,51 +80,53 @@ def _compared(comparison: Comparison) -> Condition:
         value = f"to_jsonb({column})"
     text = f"(({value}) #>> ARRAY[]::text[])"
     string = f"jsonb_typeof({value}) = 'string'"
-    present = Condition(f"(jsonb_typeof({value}) <> 'null')", names)
+    present = SqlCondition(f"(jsonb_typeof({value}) <> 'null')", names)
     match comparison.operator:
         case "exists":
             return present
         case "like":
             like = _like(text, str(wanted[0]))
-            return Condition(f"({string} AND {like.text})", (*names, *names, *like.parameters))
+            return SqlCondition(f"({string} AND {like.text})", (*names, *names, *like.parameters))
         case "contains":
-            held = Condition("FALSE", ()) if own else _holds(names, list(wanted))
+            held = SqlCondition("FALSE", ()) if own else _holds(names, list(wanted))
             if not isinstance(wanted[0], str):
                 return held
-            part = Condition(f"({string} AND strpos({text}, %s) > 0)", (*names, *names, wanted[0]))
+            part = SqlCondition(
+                f"({string} AND strpos({text}, %s) > 0)", (*names, *names, wanted[0])
+            )
             return _joined(" OR ", [held, part])
         case "in" if own:
             # The ids have an index.
             strings = [one for one in wanted if isinstance(one, str)]
-            return Condition(f"({column} = ANY(%s))", (strings,))
+            return SqlCondition(f"({column} = ANY(%s))", (strings,))
         case "in":
             if len(wanted) <= _FEW_VALUES:
                 return _joined(" OR ", [_holds(names, one) for one in wanted])
             literals = [_json(one) for one in wanted]
-            return Condition(f"(({value}) = ANY(%s::jsonb[]))", (*names, literals))
+            return SqlCondition(f"(({value}) = ANY(%s::jsonb[]))", (*names, literals))
         case "!=":
             test = f"{present.text} AND ({value}) <> %s::jsonb"
-            return Condition(f"({test})", (*names, *names, _json(wanted[0])))
+            return SqlCondition(f"({test})", (*names, *names, _json(wanted[0])))
         case operator if isinstance(wanted[0], str):
             test = f'{string} AND {text} COLLATE "C" {operator} %s'
-            return Condition(f"({test})", (*names, *names, wanted[0]))
+            return SqlCondition(f"({test})", (*names, *names, wanted[0]))
         case operator:
             test = f"jsonb_typeof({value}) = 'number' AND ({value}) {operator} %s::jsonb"
-            return Condition(f"({test})", (*names, *names, _json(wanted[0])))
+            return SqlCondition(f"({test})", (*names, *names, _json(wanted[0])))
 
 
-def _holds(names: Sequence[str], wanted: Scalar | list[Scalar]) -> Condition:
+def _holds(names: Sequence[str], wanted: Scalar | list[Scalar]) -> SqlCondition:
     """The metadata has this scalar at the field's path; or, in a list, an array that holds it."""
     whole: Any = [_exact(one) for one in wanted] if isinstance(wanted, list) else _exact(wanted)
     for name in reversed(names):
         whole = {name: whole}
-    return Condition("(d.metadata @> %s::jsonb)", (json.dumps(whole),))
+    return SqlCondition("(d.metadata @> %s::jsonb)", (json.dumps(whole),))
 
 
-def _like(text: str, pattern: str) -> Condition:
+def _like(text: str, pattern: str) -> SqlCondition:
     folded = pattern.translate(_ASCII_LOWER)
     # In the collation "C", lower() changes A-Z and nothing else.
-    return Condition(f"""(lower({text} COLLATE "C") LIKE %s ESCAPE '')""", (folded,))
+    return SqlCondition(f"""(lower({text} COLLATE "C") LIKE %s ESCAPE '')""", (folded,))
 
 
 def _json(value: Scalar) -> str:

@@ -22,9 +22,9 @@ from indexes.bm25.formulas import BM25Settings, formula_of, mean_okapi_idf, weig
 from indexes.bm25.scoring import term_factors, top_places
 from indexes.errors import ConfigError
 from indexes.filters.grammar import Where
-from indexes.postgres.filters import EVERYTHING, Condition, condition
+from indexes.postgres.filters import MATCHES_ALL, SqlCondition, condition
 from indexes.postgres.postings import ids_of, passage_scores, vocabulary_frequencies
-from indexes.postgres.schema import Location, Tables, database_errors
+from indexes.postgres.schema import PostgresLocation, Tables, database_errors
 from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings, Term
 from indexes.vectors.choice import AUTO, FLAT_LIMIT
 from indexes.vectors.flat import exact_scores, nearest_of, rounded, tie_slack
@@ -68,7 +68,9 @@ def vector_text(vector: NDArray[np.float32]) -> str:
     return "[" + ",".join(map(repr, vector.tolist())) + "]"
 
 
-def check_structures(settings: StructureSettings, dimensions: int | None, place: Location) -> None:
+def check_structures(
+    settings: StructureSettings, dimensions: int | None, place: PostgresLocation
+) -> None:
     """Refuse a structure that a database does not have with a `ConfigError`."""
     kind = settings.index_type
     limit = "" if settings.memory_bytes is None else " with a limit"
@@ -144,7 +146,7 @@ class PostgresRanking:
         self._row = view.row
         self._bm25 = bm25
         self._where = where
-        self._condition = EVERYTHING if where is None else condition(where.expression)
+        self._condition = MATCHES_ALL if where is None else condition(where.expression)
         # The graph's recall is not known.
         self._has_graph = self._row.has_graph and recall is None
 
@@ -274,7 +276,7 @@ class PostgresRanking:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The `depth` nearest passages that pass the filter, and their vectors."""
         if few is not None:
-            return self._scan(vector, depth, Condition("p.passage = ANY(%s)", (few,)))
+            return self._scan(vector, depth, SqlCondition("p.passage = ANY(%s)", (few,)))
         if self._has_graph:
             found = self._from_graph(vector, depth)
             if len(found) >= min(depth, self._row.passages):
@@ -310,7 +312,7 @@ class PostgresRanking:
         self._view.rows(f"{asked} AS x (name, value)", list(settings), list(settings.values()))
 
     def _scan(
-        self, vector: NDArray[np.float32], depth: int, among: Condition
+        self, vector: NDArray[np.float32], depth: int, among: SqlCondition
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Exactly the `depth` nearest passages that meet a condition, equal scores by number."""
         chosen = "SELECT p.passage, p.embedding FROM {passages} AS p "

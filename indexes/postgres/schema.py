@@ -68,7 +68,7 @@ Rows = psycopg.Cursor[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class PostgresLocation:
     """Where an index is; its text is a URL without a password."""
 
     index: str
@@ -79,7 +79,7 @@ class Location:
         return self.shown
 
 
-def parse_location(url: str) -> Location:
+def parse_location(url: str) -> PostgresLocation:
     """The index that a URL names. Beside `index`, it may have every parameter of libpq."""
     try:
         parts = urlsplit(url)
@@ -108,7 +108,7 @@ def parse_location(url: str) -> Location:
     shown = f"postgresql://{account.partition(':')[0]}{at}{hosts}{parts.path}?"
     shown += urlencode([*socket, ("index", index)], safe="/", quote_via=quote)
     whole = {"connect_timeout": 10, "fallback_application_name": "retriever", **given}
-    return Location(index, shown, make_conninfo("", **whole))
+    return PostgresLocation(index, shown, make_conninfo("", **whole))
 
 
 # What the server refuses, the error of this project, and what to do.
@@ -123,7 +123,7 @@ _REFUSALS: tuple[tuple[type[psycopg.Error], type[RetrieverError], str], ...] = (
 
 
 @contextmanager
-def database_errors(location: Location) -> Iterator[None]:
+def database_errors(location: PostgresLocation) -> Iterator[None]:
     """Turn what the server, or the way to it, refuses into one clear error."""
     try:
         yield
@@ -138,7 +138,7 @@ def database_errors(location: Location) -> Iterator[None]:
         ) from error
 
 
-def connect(location: Location) -> Connection:
+def connect(location: PostgresLocation) -> Connection:
     """Connect, in autocommit mode."""
     try:
         # Statements are planned for the values that they come with: filters need that.
@@ -287,7 +287,7 @@ class Tables:
         return LanguageCounts.of(self.rows(stored, column=sql.SQL(column)))
 
 
-def has_tables(connection: Connection, location: Location) -> bool:
+def has_tables(connection: Connection, location: PostgresLocation) -> bool:
     """Whether the database holds indexes; `FormatVersionError` if a newer release made them."""
     if connection.execute("SELECT to_regclass('retriever.format')").fetchall() == [(None,)]:
         return False
@@ -300,7 +300,7 @@ def has_tables(connection: Connection, location: Location) -> bool:
     return True
 
 
-def create_shared_tables(connection: Connection, location: Location) -> None:
+def create_shared_tables(connection: Connection, location: PostgresLocation) -> None:
     """Make the tables that all indexes share, unless the database has them."""
     if has_tables(connection, location):
         return
@@ -344,7 +344,7 @@ def fix_dimensions(tables: Tables, dimensions: int) -> None:
     tables.execute(statement, dimensions, tables.number)
 
 
-def _require_vector(connection: Connection, location: Location) -> None:
+def _require_vector(connection: Connection, location: PostgresLocation) -> None:
     asked = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
     if not connection.execute(asked).fetchall():
         try:
@@ -413,7 +413,9 @@ class IndexRow:
         return seal_of(self.settings_text) == self.seal
 
 
-def find_index(connection: Connection, location: Location, replaces: int | None) -> IndexRow | None:
+def find_index(
+    connection: Connection, location: PostgresLocation, replaces: int | None
+) -> IndexRow | None:
     """The index that has the name, or the hidden one that is to replace that number."""
     if replaces is None:
         return read_row(connection, "name = %s", location.index)
@@ -444,7 +446,7 @@ _GRACE = 0.2
 
 
 def wait_for_mark(
-    connection: Connection, location: Location, number: int, timeout: float, *, alone: bool
+    connection: Connection, location: PostgresLocation, number: int, timeout: float, *, alone: bool
 ) -> None:
     """Mark an index as written by this session, alone or beside others."""
     end = time.monotonic() + max(timeout, _GRACE)

@@ -37,7 +37,7 @@ from indexes.postgres.schema import (
     TABLES,
     Connection,
     IndexRow,
-    Location,
+    PostgresLocation,
     Tables,
     connect,
     create_shared_tables,
@@ -81,7 +81,7 @@ _DEAD_SHARE = 0.2
 class PostgresWriter(Writer):
     """One of the writers of an index; see `indexes.protocol.Writer`."""
 
-    def __init__(self, location: Location, tables: Tables) -> None:
+    def __init__(self, location: PostgresLocation, tables: Tables) -> None:
         self._location = location
         self._tables = tables
         self._connection = tables.connection
@@ -397,7 +397,10 @@ class PostgresStore(Store):
     folder = None
 
     def __init__(
-        self, location: Location | str, replaces: int | None = None, begun_with: str | None = None
+        self,
+        location: PostgresLocation | str,
+        replaces: int | None = None,
+        begun_with: str | None = None,
     ) -> None:
         self._location = parse_location(location) if isinstance(location, str) else location
         self._replaces = replaces

@@ -25,7 +25,7 @@ from indexes.errors import ClosedIndexError, DamagedIndexError, NotAnIndexError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
 from indexes.folder.documents import document_checksum
-from indexes.postgres.filters import EVERYTHING, condition, read_metadata
+from indexes.postgres.filters import MATCHES_ALL, condition, read_metadata
 from indexes.postgres.postings import (
     all_blocks,
     expanded_postings,
@@ -40,7 +40,7 @@ from indexes.postgres.schema import (
     TABLES,
     Connection,
     IndexRow,
-    Location,
+    PostgresLocation,
     Tables,
     connect,
     database_errors,
@@ -74,7 +74,7 @@ _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off"
 class PostgresReader:
     """Threads read side by side, a view with its own connection; a forked child opens others."""
 
-    def __init__(self, location: Location, replaces: int | None = None) -> None:
+    def __init__(self, location: PostgresLocation, replaces: int | None = None) -> None:
         self._location = location
         self._replaces = replaces
         self._lock = threading.Lock()
@@ -153,7 +153,7 @@ class PostgresReader:
         connection.close()
 
 
-def missing(location: Location) -> NotAnIndexError:
+def missing(location: PostgresLocation) -> NotAnIndexError:
     """The error to raise where there is no index."""
     return NotAnIndexError(
         f"{location}: the database holds no index of that name: make one with `retriever index`, "
@@ -165,7 +165,7 @@ class PostgresView(View):
     """One commit of an index; see `indexes.protocol.View`. It serves the thread that opened it."""
 
     def __init__(
-        self, location: Location, tables: Tables, row: IndexRow, filtered: Filtered
+        self, location: PostgresLocation, tables: Tables, row: IndexRow, filtered: Filtered
     ) -> None:
         self.location = location
         self.tables = tables
@@ -246,7 +246,7 @@ class PostgresView(View):
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
     ) -> Facets:
-        chosen = EVERYTHING if where is None else condition(where.expression)
+        chosen = MATCHES_ALL if where is None else condition(where.expression)
         matching = [postings["passage"] for postings, _ in self.postings(terms or ()).values()]
         values = np.concatenate([np.empty(0, np.int64), *matching]), *chosen.parameters
         text = sql.SQL(chosen.text)
@@ -303,7 +303,7 @@ class PostgresView(View):
         return self._stored(rows[0]) if rows else None
 
     def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
-        chosen = EVERYTHING if where is None else condition(where.expression)
+        chosen = MATCHES_ALL if where is None else condition(where.expression)
         text = f"{_DOCUMENT} WHERE {{where}} ORDER BY d.id"
         where_part = sql.SQL(chosen.text)
         return map(self._stored, self._streamed(text, *chosen.parameters, where=where_part))
@@ -448,7 +448,7 @@ _DOCUMENT = (
 )
 
 
-def damaged(location: Location, reason: object) -> DamagedIndexError:
+def damaged(location: PostgresLocation, reason: object) -> DamagedIndexError:
     """The error to raise if what is stored was altered."""
     return DamagedIndexError(
         f"{location}: {' '.join(str(reason).split())}; restore the database from a backup, or "
