@@ -1,7 +1,7 @@
-"""Metadata filters as conditions over rows of documents.
+"""Metadata filters as SQL conditions on rows of documents.
 
-Equality and `contains` become containment (``@>``), which the index over the metadata answers. The
-metadata is stored so that its numbers compare as Python's do, see `stored_metadata`.
+Equality and `contains` become containment (``@>``), for which the metadata has an index. Stored
+numbers compare as Python's do; see `encode_metadata`.
 """
 
 from __future__ import annotations
@@ -15,118 +15,140 @@ from typing import Any
 from indexes.filters.grammar import Comparison, Expression, Joined, Not, Scalar
 from indexes.folder.documents import metadata_json
 
-# Values that are looked up one by one in the index over the metadata.
+# Up to so many values are looked up one by one in the index of the metadata.
 _FEW_VALUES = 16
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
-# Numbers that JSONB would change: it has no exponents, and no zero below zero.
+# Numbers that JSONB changes: it has no exponents and no negative zero.
 _INEXACT = re.compile(r"e\+|-0\.0")
 _EXPONENT = 1e16
 
 
 @dataclass(frozen=True, slots=True)
 class SqlCondition:
-    """A boolean expression over a row `d` of documents: true where a filter passes, else not."""
+    """A condition on a row `d` of documents, which is true where a filter matches."""
 
-    text: str  # SQL without user text, with `%s` marks
+    text: str  # SQL with `%s` for each parameter; it holds no text of a user
     parameters: tuple[Any, ...]
 
 
 MATCHES_ALL = SqlCondition("TRUE", ())
 
 
-def condition(expression: Expression) -> SqlCondition:
-    """A filter as SQL."""
+def sql_condition(expression: Expression) -> SqlCondition:
+    """Return a filter as SQL."""
     match expression:
         case Not(part):
-            inner = condition(part)
+            inner = sql_condition(part)
             return SqlCondition(f"({inner.text} IS NOT TRUE)", inner.parameters)
         case Joined(operator, parts):
-            return _joined(f" {operator} ", [condition(part) for part in parts])
+            return _join(f" {operator} ", [sql_condition(part) for part in parts])
         case _:
-            return _compared(expression)
+            return _compare(expression)
 
 
-def stored_metadata(metadata: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Metadata as JSONB stores it, and its exact text where that has another."""
+def encode_metadata(metadata: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return metadata as JSONB stores it, and its exact JSON where the two differ."""
     canonical = metadata_json(metadata)
     if not _INEXACT.search(canonical):
         return canonical, None
-    return json.dumps(json.loads(canonical, parse_float=_whole)), canonical
+    return json.dumps(json.loads(canonical, parse_float=_parse_float)), canonical
 
 
-def read_metadata(stored: str, exact: str | None) -> dict[str, Any]:
-    """The metadata again, with its names in the order of code points."""
+def decode_metadata(stored: str, exact: str | None) -> dict[str, Any]:
+    """Return stored metadata with its names in the order of code points."""
     return dict(json.loads(exact or stored, object_pairs_hook=lambda pairs: dict(sorted(pairs))))
 
 
-def _whole(text: str) -> int | float:
+def _parse_float(text: str) -> int | float:
     value = float(text)
     return int(value) if abs(value) >= _EXPONENT else value
 
 
-def _joined(joint: str, parts: Sequence[SqlCondition]) -> SqlCondition:
-    text = joint.join(part.text for part in parts)
+def _join(operator: str, parts: Sequence[SqlCondition]) -> SqlCondition:
+    text = operator.join(part.text for part in parts)
     return SqlCondition(f"({text})", tuple(value for part in parts for value in part.parameters))
 
 
-def _compared(comparison: Comparison) -> SqlCondition:
-    own = comparison.field.own
+def _compare(comparison: Comparison) -> SqlCondition:
+    if comparison.field.own:
+        return _compare_own(comparison)
     names = comparison.field.names
-    wanted = comparison.values
     value = "d.metadata" + " -> %s::text" * len(names)
-    if own:
-        column = "d.id" if names[0] == "id" else "d.title"
-        names = ()
-        value = f"to_jsonb({column})"
+    operator = comparison.operator
+    values = comparison.values
+    if operator == "exists":
+        return SqlCondition(_is_present(value), names)
+    if operator == "contains":
+        in_array = _contains_json(names, list(values))
+        if not isinstance(values[0], str):
+            return in_array
+        return _join(" OR ", [in_array, _compare_value(value, names, operator, values[0])])
+    if operator != "in":
+        return _compare_value(value, names, operator, values[0])
+    if len(values) <= _FEW_VALUES:
+        return _join(" OR ", [_contains_json(names, scalar) for scalar in values])
+    literals = [_json(scalar) for scalar in values]
+    return SqlCondition(f"(({value}) = ANY(%s::jsonb[]))", (*names, literals))
+
+
+def _compare_own(comparison: Comparison) -> SqlCondition:
+    """Return the condition for the document's own id or title, which is a string."""
+    column = "d.id" if comparison.field.names[0] == "id" else "d.title"
+    value = f"to_jsonb({column})"
+    if comparison.operator == "exists":
+        return SqlCondition(_is_present(value), ())
+    if comparison.operator == "in":
+        # The ids have an index.
+        texts = [scalar for scalar in comparison.values if isinstance(scalar, str)]
+        return SqlCondition(f"({column} = ANY(%s))", (texts,))
+    scalar = comparison.values[0]
+    if comparison.operator == "contains" and not isinstance(scalar, str):
+        return SqlCondition("FALSE", ())
+    return _compare_value(value, (), comparison.operator, scalar)
+
+
+def _compare_value(
+    value: str, names: tuple[str, ...], operator: str, scalar: Scalar
+) -> SqlCondition:
+    """Return the condition for a JSON value.
+
+    Args:
+        value: the SQL of the JSON value, with a mark for each of `names`.
+        names: the parameters of `value`.
+        operator: ``contains`` and ``like`` compare strings; others compare values of one type.
+        scalar: the value of the filter.
+    """
     text = f"(({value}) #>> ARRAY[]::text[])"
-    string = f"jsonb_typeof({value}) = 'string'"
-    present = SqlCondition(f"(jsonb_typeof({value}) <> 'null')", names)
-    match comparison.operator:
-        case "exists":
-            return present
+    is_string = f"jsonb_typeof({value}) = 'string'"
+    parameter = _json(scalar)
+    match operator:
         case "like":
-            like = _like(text, str(wanted[0]))
-            return SqlCondition(f"({string} AND {like.text})", (*names, *names, *like.parameters))
+            # In the collation "C", lower() changes A-Z and nothing else.
+            test = f"""{is_string} AND (lower({text} COLLATE "C") LIKE %s ESCAPE '')"""
+            parameter = str(scalar).translate(_ASCII_LOWER)
         case "contains":
-            held = SqlCondition("FALSE", ()) if own else _holds(names, list(wanted))
-            if not isinstance(wanted[0], str):
-                return held
-            part = SqlCondition(
-                f"({string} AND strpos({text}, %s) > 0)", (*names, *names, wanted[0])
-            )
-            return _joined(" OR ", [held, part])
-        case "in" if own:
-            # The ids have an index.
-            strings = [one for one in wanted if isinstance(one, str)]
-            return SqlCondition(f"({column} = ANY(%s))", (strings,))
-        case "in":
-            if len(wanted) <= _FEW_VALUES:
-                return _joined(" OR ", [_holds(names, one) for one in wanted])
-            literals = [_json(one) for one in wanted]
-            return SqlCondition(f"(({value}) = ANY(%s::jsonb[]))", (*names, literals))
+            test = f"{is_string} AND strpos({text}, %s) > 0"
+            parameter = str(scalar)
         case "!=":
-            test = f"{present.text} AND ({value}) <> %s::jsonb"
-            return SqlCondition(f"({test})", (*names, *names, _json(wanted[0])))
-        case operator if isinstance(wanted[0], str):
-            test = f'{string} AND {text} COLLATE "C" {operator} %s'
-            return SqlCondition(f"({test})", (*names, *names, wanted[0]))
-        case operator:
+            test = f"{_is_present(value)} AND ({value}) <> %s::jsonb"
+        case _ if isinstance(scalar, str):
+            test = f'{is_string} AND {text} COLLATE "C" {operator} %s'
+            parameter = scalar
+        case _:
             test = f"jsonb_typeof({value}) = 'number' AND ({value}) {operator} %s::jsonb"
-            return SqlCondition(f"({test})", (*names, *names, _json(wanted[0])))
+    return SqlCondition(f"({test})", (*names, *names, parameter))
 
 
-def _holds(names: Sequence[str], wanted: Scalar | list[Scalar]) -> SqlCondition:
-    """The metadata has this scalar at the field's path; or, in a list, an array that holds it."""
-    whole: Any = [_exact(one) for one in wanted] if isinstance(wanted, list) else _exact(wanted)
+def _is_present(value: str) -> str:
+    return f"(jsonb_typeof({value}) <> 'null')"
+
+
+def _contains_json(names: Sequence[str], scalars: Scalar | list[Scalar]) -> SqlCondition:
+    """Return whether a field is a scalar or, for a list, an array that holds its values."""
+    content: Any = _exact(scalars) if not isinstance(scalars, list) else list(map(_exact, scalars))
     for name in reversed(names):
-        whole = {name: whole}
-    return SqlCondition("(d.metadata @> %s::jsonb)", (json.dumps(whole),))
-
-
-def _like(text: str, pattern: str) -> SqlCondition:
-    folded = pattern.translate(_ASCII_LOWER)
-    # In the collation "C", lower() changes A-Z and nothing else.
-    return SqlCondition(f"""(lower({text} COLLATE "C") LIKE %s ESCAPE '')""", (folded,))
+        content = {name: content}
+    return SqlCondition("(d.metadata @> %s::jsonb)", (json.dumps(content),))
 
 
 def _json(value: Scalar) -> str:
@@ -134,5 +156,5 @@ def _json(value: Scalar) -> str:
 
 
 def _exact(value: Scalar) -> Scalar:
-    """A whole float as the integer that it is."""
+    """Return a whole float as an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

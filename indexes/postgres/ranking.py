@@ -1,9 +1,9 @@
-"""Ranking passages in the database: vectors there, BM25 here from postings that are read there.
+"""The ranking of passages: nearest vectors by the database, BM25 from its postings.
 
-Scores are computed in NumPy with the folder's own functions, from the stored vectors and postings,
-so that they and their ties are the folder's. The database only proposes the nearest vectors: by a
-scan, which is exact, or by the HNSW graph where there is one. With a filter that few passages pass,
-those are looked up and scanned; wherever the graph finds too few, the scan answers.
+NumPy computes all scores with the folder's functions from the stored vectors and postings. Scores
+and ties therefore equal the folder's. The database proposes the nearest vectors: by a scan, which
+is exact, or by the HNSW graph where there is one. If few passages pass a filter, they are looked up
+and scanned. If the graph finds too few passages, a scan answers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from indexes.bm25.formulas import BM25Settings, formula_of, mean_okapi_idf, weig
 from indexes.bm25.scoring import term_factors, top_places
 from indexes.errors import ConfigError
 from indexes.filters.grammar import Where
-from indexes.postgres.filters import MATCHES_ALL, SqlCondition, condition
-from indexes.postgres.postings import ids_of, passage_scores, vocabulary_frequencies
+from indexes.postgres.filters import MATCHES_ALL, SqlCondition, sql_condition
+from indexes.postgres.postings import sum_scores, unpack_ids, vocabulary_frequencies
 from indexes.postgres.schema import PostgresLocation, Tables, database_errors
 from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings, Term
 from indexes.vectors.choice import AUTO, FLAT_LIMIT
@@ -35,9 +35,15 @@ if TYPE_CHECKING:
 
 GRAPH = "hnsw"
 _MOST_DIMENSIONS = 2000  # of pgvector's graph
-# The least `hnsw.ef_search`, and the most that pgvector takes.
+# The lowest `hnsw.ef_search` of a query, and the highest that pgvector takes.
 _LEAST_EFFORT = 200
 _MOST_EFFORT = 1000
+# Cost of a step of the graph, in passages that are looked up.
+_STEP_COST = 6
+# Filters whose passages are cached.
+_CACHED_FILTERS = 32
+# Matches that are first compared with a filter, as a multiple of the depth.
+_FIRST_BATCH = 4
 
 
 def copy_passages(
@@ -45,7 +51,8 @@ def copy_passages(
 ) -> None:
     """Store passages; `columns` are their ids, documents, starts, stops and numbers of terms."""
     packed = np.zeros(len(vectors), [("head", ">i2", 2), ("values", ">f4", vectors.shape[1:])])
-    packed["head"][:, 0], packed["values"] = vectors.shape[1], vectors
+    packed["head"][:, 0] = vectors.shape[1]
+    packed["values"] = vectors
     statement = tables.statement(
         "COPY {passages} (passage, doc, start, stop, length, embedding) FROM STDIN (FORMAT BINARY)"
     )
@@ -56,47 +63,47 @@ def copy_passages(
             copy.write_row((*row, vector.tobytes()))
 
 
-def unpacked_vectors(packed: Sequence[bytes], dimensions: int | None) -> NDArray[np.float32]:
-    """(n, d) float32, from the binary form of pgvector."""
+def unpack_vectors(packed: Sequence[bytes], dimensions: int | None) -> NDArray[np.float32]:
+    """Return (n, d) float32 vectors from the binary form of pgvector."""
     width = dimensions or 0
-    form = np.dtype([("head", ">i4"), ("values", ">f4", (width,))])
-    return np.frombuffer(b"".join(packed), form)["values"].astype(np.float32)
+    row_type = np.dtype([("head", ">i4"), ("values", ">f4", (width,))])
+    return np.frombuffer(b"".join(packed), row_type)["values"].astype(np.float32)
 
 
 def vector_text(vector: NDArray[np.float32]) -> str:
-    """A vector as pgvector reads it, to the last bit."""
+    """Return a vector as text that pgvector reads without rounding."""
     return "[" + ",".join(map(repr, vector.tolist())) + "]"
 
 
 def check_structures(
-    settings: StructureSettings, dimensions: int | None, place: PostgresLocation
+    settings: StructureSettings, dimensions: int | None, location: PostgresLocation
 ) -> None:
-    """Refuse a structure that a database does not have with a `ConfigError`."""
+    """Raise ConfigError for a search structure that a database does not have."""
     kind = settings.index_type
     limit = "" if settings.memory_bytes is None else " with a limit"
     if limit or kind not in (AUTO, FLAT, GRAPH):
         raise ConfigError(
-            f"{place}: expected the index type auto, flat or hnsw without a memory limit, found "
+            f"{location}: expected the index type auto, flat or hnsw without a memory limit, found "
             f"{kind!r}{limit}; other types and limits are for index folders"
         )
     if kind == GRAPH and (dimensions or 0) > _MOST_DIMENSIONS:
         raise ConfigError(
-            f"{place}: expected vectors of at most {_MOST_DIMENSIONS:,} dimensions for hnsw, found "
-            f"{dimensions:,}; use flat"
+            f"{location}: expected vectors of at most {_MOST_DIMENSIONS:,} dimensions for hnsw, "
+            f"found {dimensions:,}; use flat"
         )
 
 
 def wants_graph(settings: StructureSettings, passages: int, dimensions: int | None) -> bool:
-    """Whether an index of this size has a graph."""
+    """Return whether an index of this size has a graph."""
     if not passages or dimensions is None or dimensions > _MOST_DIMENSIONS:
         return False
     return settings.index_type == GRAPH or (settings.index_type == AUTO and passages > FLAT_LIMIT)
 
 
 def build_graph(tables: Tables, stage: Stage) -> None:
-    """Build the graph in the place of an earlier one; the caller is in no transaction."""
-    # Not CONCURRENTLY, which waits for every reader of the database, those of this process too.
-    done = stage("building the HNSW graph", 1)
+    """Build the graph, in place of an earlier one; the caller is in no transaction."""
+    # Not CONCURRENTLY, which waits for every reader of the database, this process included.
+    report_progress = stage("building the HNSW graph", 1)
     drop_graph(tables)
     with tables.connection.transaction():
         tables.execute(
@@ -108,11 +115,11 @@ def build_graph(tables: Tables, stage: Stage) -> None:
             "USING hnsw (embedding vector_ip_ops)"
         )
     tables.execute("UPDATE retriever.indexes SET efforts = '[]' WHERE number = %s", tables.number)
-    done(1)
+    report_progress(1)
 
 
 def drop_graph(tables: Tables) -> None:
-    """Drop the graph if there is one, which waits for readers; the caller is in no transaction."""
+    """Drop the graph if there is one, after its readers; the caller is in no transaction."""
     with tables.connection.transaction():
         tables.execute("SET LOCAL lock_timeout = '10s'")
         tables.execute(
@@ -123,17 +130,9 @@ def drop_graph(tables: Tables) -> None:
 
 
 def graph_is_valid(tables: Tables) -> bool:
-    """Whether the database has the graph, complete."""
-    chosen = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
-    return tables.rows(chosen, f"retriever.hnsw_{tables.number:d}") == [(True,)]
-
-
-# What following the graph past one passage costs, in looked-up passages.
-_STEP_COST = 6
-# Filters that are remembered.
-_FILTERS = 32
-# Matches that are first compared with a filter, in multiples of those wanted.
-_FIRST_ASKED = 4
+    """Return whether the database has the complete graph."""
+    statement = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
+    return tables.rows(statement, f"retriever.hnsw_{tables.number:d}") == [(True,)]
 
 
 class PostgresRanking:
@@ -146,47 +145,48 @@ class PostgresRanking:
         self._row = view.row
         self._bm25 = bm25
         self._where = where
-        self._condition = MATCHES_ALL if where is None else condition(where.expression)
-        # The graph's recall is not known.
+        self._condition = MATCHES_ALL if where is None else sql_condition(where.expression)
+        # The recall of the graph is unknown.
         self._has_graph = self._row.has_graph and recall is None
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
         with database_errors(self._view.location):
-            few = None
+            filtered_ids = None
             if self._where is not None and (mode != "dense" or self._has_graph):
-                few = self._few(depth)
-            return [self._candidates(query, mode, depth, few) for query in queries]
+                filtered_ids = self._filtered_ids(depth)
+            return [self._candidates(query, mode, depth, filtered_ids) for query in queries]
 
     def _candidates(
-        self, query: Query, mode: Mode, depth: int, few: NDArray[np.int64] | None
+        self, query: Query, mode: Mode, depth: int, filtered_ids: NDArray[np.int64] | None
     ) -> Candidates:
-        matched = np.empty(0, np.int64)
+        matching_ids = np.empty(0, np.int64)
         scores = np.empty(0)
         if mode != "dense":
-            matched, scores = self._matches(query.terms)
-        best = self._best(matched, scores, depth, few)
+            matching_ids, scores = self._score_matches(query.terms)
+        best = self._best(matching_ids, scores, depth, filtered_ids)
         if mode == "bm25":
-            everyone = np.ones(len(best), np.bool_)
-            none = np.zeros(len(best))
-            found = scores[np.searchsorted(matched, best)]
-            return Candidates(best, none, found, everyone, len(best) < depth)
+            best_scores = scores[np.searchsorted(matching_ids, best)]
+            matches = np.ones(len(best), np.bool_)
+            return Candidates(best, np.zeros(len(best)), best_scores, matches, len(best) < depth)
         vector = np.ascontiguousarray(query.vector, np.float32)
-        passages, vectors = self._nearest(vector, depth, few)
-        complete = len(passages) < depth
-        others = np.setdiff1d(best, passages)
-        passages = np.concatenate([passages, others])
-        vectors = np.concatenate([vectors, self._view.vectors(others)])
+        passages, vectors = self._nearest(vector, depth, filtered_ids)
+        is_complete = len(passages) < depth
+        remaining = np.setdiff1d(best, passages)
+        passages = np.concatenate([passages, remaining])
+        vectors = np.concatenate([vectors, self._view.vectors(remaining)])
         dense = rounded(exact_scores(vectors, np.arange(len(vectors)), vector))
-        places = np.minimum(np.searchsorted(matched, passages), max(len(matched) - 1, 0))
         matches = np.zeros(len(passages), np.bool_)
         bm25 = np.zeros(len(passages))
-        if len(matched):
-            matches = matched[places] == passages
+        if len(matching_ids):
+            places = np.minimum(np.searchsorted(matching_ids, passages), len(matching_ids) - 1)
+            matches = matching_ids[places] == passages
             bm25[matches] = scores[places[matches]]
-        return Candidates(passages, dense, bm25, matches, complete)
+        return Candidates(passages, dense, bm25, matches, is_complete)
 
-    def _matches(self, terms: Sequence[Term]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """All live passages that hold a term, ascending, and their scores."""
+    def _score_matches(
+        self, terms: Sequence[Term]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return all live passages that hold a term, ascending, and their scores."""
         repetitions = Counter(terms)
         formula = formula_of(self._bm25, self._row.total_length / max(self._row.passages, 1))
         postings = self._view.postings(repetitions)
@@ -203,48 +203,51 @@ class PostgresRanking:
             values = weights(formula, rows["frequency"], rows["length"])
             values *= factor
             contributions.append((rows["passage"], values))
-        return passage_scores(contributions)
+        return sum_scores(contributions)
 
     @cached_property
     def _floor(self) -> float:
-        """Okapi's replacement for negative idf; reads the whole vocabulary."""
-        held = vocabulary_frequencies(self._view.tables, self._view.dead)
-        return self._bm25.epsilon * mean_okapi_idf(held, self._row.passages)
+        """Okapi's replacement for a negative idf; reads the whole vocabulary."""
+        frequencies = vocabulary_frequencies(self._view.tables, self._view.deleted_ids)
+        return self._bm25.epsilon * mean_okapi_idf(frequencies, self._row.passages)
 
     def _best(
         self,
         passages: NDArray[np.int64],
         scores: NDArray[np.float64],
         depth: int,
-        few: NDArray[np.int64] | None,
+        filtered_ids: NDArray[np.int64] | None,
     ) -> NDArray[np.int64]:
-        """The `depth` best of some passages that pass the filter, equal scores by number."""
+        """Return the `depth` best of the passages that pass the filter; ties by number."""
         if self._where is None or not len(passages):
-            return _first(passages, scores, depth)
-        if few is not None:
-            kept = np.isin(passages, few)
-            return _first(passages[kept], scores[kept], depth)
-        asked = _FIRST_ASKED * depth
+            return _best_ids(passages, scores, depth)
+        if filtered_ids is not None:
+            passes = np.isin(passages, filtered_ids)
+            return _best_ids(passages[passes], scores[passes], depth)
+        batch_size = _FIRST_BATCH * depth
         while True:
-            kept = np.ones(len(passages), np.bool_)
-            if asked < len(passages):
-                kept = scores >= np.partition(scores, len(scores) - asked)[len(scores) - asked]
-            passing = self._passing(passages[kept])
-            if len(passing) >= depth or kept.all():
-                chosen = np.searchsorted(passages, passing)
-                return _first(passing, scores[chosen], depth)
-            asked *= 8
+            is_compared = np.ones(len(passages), np.bool_)
+            if batch_size < len(passages):
+                rank = len(scores) - batch_size
+                is_compared = scores >= np.partition(scores, rank)[rank]
+            passing = self._passing(passages[is_compared])
+            if len(passing) >= depth or is_compared.all():
+                places = np.searchsorted(passages, passing)
+                return _best_ids(passing, scores[places], depth)
+            batch_size *= 8
 
-    def _few(self, depth: int) -> NDArray[np.int64] | None:
-        """The passages that pass the filter, ascending; None if they are many."""
-        # So many that following the graph until `depth` of them are met costs less.
+    def _filtered_ids(self, depth: int) -> NDArray[np.int64] | None:
+        """Return the passages that pass the filter, ascending; None if they are many.
+
+        They are many if it costs less to follow the graph to `depth` of them.
+        """
         assert self._where is not None
         row = self._row
-        filtered = self._view.filtered
+        cache = self._view.filter_cache
         limit = math.isqrt(_STEP_COST * depth * max(row.passages, 1))
         key = (row.identity, row.generation, self._where.text, limit)
-        found = filtered.get(key)
-        if found is None:
+        passages = cache.get(key)
+        if passages is None:
             rows = self._view.rows(
                 "SELECT string_agg(int8send(x.passage), ''::bytea) FROM ("
                 "SELECT p.passage FROM {documents} AS d JOIN {passages} AS p USING (doc) "
@@ -253,14 +256,14 @@ class PostgresRanking:
                 limit + 1,
                 where=sql.SQL(self._condition.text),
             )
-            found = np.sort(ids_of(rows[0][0]))
-            if len(filtered) >= _FILTERS:
-                filtered.clear()
-            filtered[key] = found
-        return found if len(found) <= limit else None
+            passages = np.sort(unpack_ids(rows[0][0]))
+            if len(cache) >= _CACHED_FILTERS:
+                cache.clear()
+            cache[key] = passages
+        return passages if len(passages) <= limit else None
 
     def _passing(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of some passages that pass the filter, ascending."""
+        """Return the passages that pass the filter, ascending."""
         rows = self._view.rows(
             "SELECT string_agg(int8send(p.passage), ''::bytea) "
             "FROM {passages} AS p JOIN {documents} AS d USING (doc) "
@@ -269,33 +272,33 @@ class PostgresRanking:
             *self._condition.parameters,
             where=sql.SQL(self._condition.text),
         )
-        return np.sort(ids_of(rows[0][0]))
+        return np.sort(unpack_ids(rows[0][0]))
 
     def _nearest(
-        self, vector: NDArray[np.float32], depth: int, few: NDArray[np.int64] | None
+        self, vector: NDArray[np.float32], depth: int, filtered_ids: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The `depth` nearest passages that pass the filter, and their vectors."""
-        if few is not None:
-            return self._scan(vector, depth, SqlCondition("p.passage = ANY(%s)", (few,)))
+        """Return the `depth` nearest passages that pass the filter, and their vectors."""
+        if filtered_ids is not None:
+            return self._scan(vector, depth, SqlCondition("p.passage = ANY(%s)", (filtered_ids,)))
         if self._has_graph:
-            found = self._from_graph(vector, depth)
-            if len(found) >= min(depth, self._row.passages):
-                return self._unpacked(found)
+            rows = self._search_graph(vector, depth)
+            if len(rows) >= min(depth, self._row.passages):
+                return self._unpack(rows)
         return self._scan(vector, depth, self._condition)
 
-    def _from_graph(self, vector: NDArray[np.float32], depth: int) -> list[tuple[Any, ...]]:
-        """About the `depth` nearest, or fewer, by the HNSW graph."""
-        # Any other way to the rows would sort them all: these settings leave the graph alone.
-        forced = "sort", "seqscan", "bitmapscan", "hashjoin", "mergejoin"
+    def _search_graph(self, vector: NDArray[np.float32], depth: int) -> list[tuple[Any, ...]]:
+        """Return rows of the approximately nearest passages, at most `depth`, by the HNSW graph."""
+        # Without these plans, only the graph remains; they would sort all rows.
+        disabled_plans = "sort", "seqscan", "bitmapscan", "hashjoin", "mergejoin"
         self._configure(
             {
                 "hnsw.iterative_scan": "relaxed_order",
                 "hnsw.ef_search": str(min(max(_LEAST_EFFORT, 2 * depth), _MOST_EFFORT)),
-                **{f"enable_{one}": "off" for one in forced},
+                **{f"enable_{plan}": "off" for plan in disabled_plans},
             }
         )
         join = "" if self._where is None else "JOIN {documents} AS d USING (doc) "
-        found = self._view.rows(
+        rows = self._view.rows(
             f"SELECT p.passage, p.embedding FROM {{passages}} AS p {join}"  # noqa: S608
             "WHERE {where} ORDER BY p.embedding <#> %s::vector LIMIT %s",
             *self._condition.parameters,
@@ -303,51 +306,56 @@ class PostgresRanking:
             depth,
             where=sql.SQL(self._condition.text),
         )
-        self._configure({f"enable_{one}": "on" for one in forced})
-        return found
+        self._configure({f"enable_{plan}": "on" for plan in disabled_plans})
+        return rows
 
     def _configure(self, settings: dict[str, str]) -> None:
         """Set parameters until the end of the transaction."""
-        asked = "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) "
-        self._view.rows(f"{asked} AS x (name, value)", list(settings), list(settings.values()))
+        self._view.rows(
+            "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) "
+            "AS x (name, value)",
+            list(settings),
+            list(settings.values()),
+        )
 
     def _scan(
-        self, vector: NDArray[np.float32], depth: int, among: SqlCondition
+        self, vector: NDArray[np.float32], depth: int, condition: SqlCondition
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Exactly the `depth` nearest passages that meet a condition, equal scores by number."""
-        chosen = "SELECT p.passage, p.embedding FROM {passages} AS p "
-        if among is self._condition and self._where is not None:
-            chosen += "JOIN {documents} AS d USING (doc) "
-        # The sum with 0 keeps the graph out of it.
-        chosen, negated = f"{chosen} WHERE {{where}}", "(p.embedding <#> %s::vector) + 0"
-        arguments = (*among.parameters, vector_text(vector))
-        where = sql.SQL(among.text)
-        nearest = f"{chosen} ORDER BY {negated} LIMIT %s"
+        """Return exactly the `depth` nearest passages that meet a condition; ties by number."""
+        join = ""
+        if condition is self._condition and self._where is not None:
+            join = "JOIN {documents} AS d USING (doc) "
+        select = f"SELECT p.passage, p.embedding FROM {{passages}} AS p {join} WHERE {{where}}"  # noqa: S608
+        # The sum with 0 rules out the graph.
+        negated = "(p.embedding <#> %s::vector) + 0"
+        arguments = (*condition.parameters, vector_text(vector))
+        where = sql.SQL(condition.text)
+        nearest = f"{select} ORDER BY {negated} LIMIT %s"
         rows = self._view.rows(nearest, *arguments, depth + 1, where=where)
-        passages, vectors = self._unpacked(rows)
+        passages, vectors = self._unpack(rows)
         if len(rows) <= depth:
             return passages, vectors
         scores = exact_scores(vectors, np.arange(len(vectors)), vector)
-        least = float(np.partition(scores, -depth)[-depth])
+        lowest = float(np.partition(scores, -depth)[-depth])
         slack = tie_slack(float(np.abs(scores).max()))
-        if scores.min() < least - slack:
+        if scores.min() < lowest - slack:
             return passages[:-1], vectors[:-1]
-        tied = f"{chosen} AND {negated} <= %s ORDER BY p.passage"
-        rows = self._view.rows(tied, *arguments, slack - least, where=where)
-        passages, vectors = self._unpacked(rows)
+        tied = f"{select} AND {negated} <= %s ORDER BY p.passage"
+        rows = self._view.rows(tied, *arguments, slack - lowest, where=where)
+        passages, vectors = self._unpack(rows)
         places = np.arange(len(rows))
         best, _ = nearest_of(places, exact_scores(vectors, places, vector), depth)
         return passages[best], vectors[best]
 
-    def _unpacked(
+    def _unpack(
         self, rows: Sequence[tuple[Any, ...]]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         passages = np.array([row[0] for row in rows], np.int64)
-        return passages, unpacked_vectors([row[1] for row in rows], self._row.dimensions)
+        return passages, unpack_vectors([row[1] for row in rows], self._row.dimensions)
 
 
-def _first(
+def _best_ids(
     passages: NDArray[np.int64], scores: NDArray[np.float64], depth: int
 ) -> NDArray[np.int64]:
-    """The `depth` best of ascending passages, equal scores by number; ascending."""
+    """Return the `depth` best of ascending passages, ascending; ties by number."""
     return np.sort(passages[top_places(scores, depth)])

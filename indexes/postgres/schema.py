@@ -1,4 +1,4 @@
-"""The URL of an index in a database, connections, and the tables of all indexes and of each.
+"""The URL of an index in a database, connections, and tables.
 
 A URL is ``postgresql://user@host:port/database?index=name``.
 
@@ -6,21 +6,21 @@ In the schema ``retriever``:
 
 ==============  ====================================================================================
 format          the number of the format
-indexes         a row for each index: its name (none while it is to replace another), its settings
-                with a checksum, its generation, and the counts that BM25 needs
-batches         for each index, the groups of passages whose postings lie together
+indexes         a row for each index: its name (none while it replaces another), its settings with
+                a checksum, its generation, and the counts that BM25 needs
+batches         for each index, the passages whose postings were written together
 fields          for each index, the top-level fields of metadata
-documents_N     of index N: id, title, text, metadata, a hash of title and text, a checksum,
-                an outline, and the languages of its passages as one text; tables of earlier
-                releases get the last two from their next writer
+documents_N     documents of index N: id, title, text, metadata, a hash of title and text, a
+                checksum, an outline, and the languages of its passages as one text; the next
+                writer adds the last two columns to tables of earlier releases
 passages_N      passage id, document, characters, number of terms, vector
 postings_N      blocks of postings, see `indexes.postgres.postings`
-deleted_N       deleted passages whose postings are still there
+deleted_N       deleted passages whose postings are still stored
 ==============  ====================================================================================
 
-Each index has tables of its own: its vectors have one length and one HNSW graph, its statistics
-are the planner's, and dropping it gives the space back at once. A document's number is that of its
-first passage; passage ids come from one sequence and are never used twice.
+Each index has tables of its own. Its vectors have one length and one HNSW graph, the planner has
+its statistics, and dropping it frees its space at once. The number of a document is the id of its
+first passage. Passage ids come from one sequence and are never used twice.
 """
 
 from __future__ import annotations
@@ -56,11 +56,21 @@ from indexes.errors import (
 from indexes.folder.documents import LanguageCounts
 from indexes.protocol import StructureSettings
 
-LEAST_SERVER = 13
+# The oldest release of PostgreSQL and of pgvector.
+OLDEST_SERVER = 13
+_OLDEST_VECTOR = (0, 8)
+FORMAT_VERSION = 1
+# Characters of the name of an index.
 _LONGEST_NAME = 200
+# Type numbers of PostgreSQL.
 _INT8 = 20
 _INT8_ARRAY = 1016
-# What it logs beside an error is the same error.
+# The key of advisory locks; any constant will do.
+KEY = 0x72747276
+# Seconds until the server notices that a session has ended.
+_GRACE = 0.2
+TABLES = ("documents", "passages", "postings", "deleted")
+# Its log repeats the error that it raises.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -69,29 +79,29 @@ Rows = psycopg.Cursor[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PostgresLocation:
-    """Where an index is; its text is a URL without a password."""
+    """The place of an index; its text is a URL without a password."""
 
     index: str
-    shown: str
-    conninfo: str = field(repr=False)  # of libpq, the password included if the URL has one
+    url: str  # without a password
+    conninfo: str = field(repr=False)  # for libpq, with the password if the URL has one
 
     def __str__(self) -> str:
-        return self.shown
+        return self.url
 
 
 def parse_location(url: str) -> PostgresLocation:
-    """The index that a URL names. Beside `index`, it may have every parameter of libpq."""
+    """Parse the URL of an index, which may have every parameter of libpq besides `index`."""
     try:
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
         (index,) = (value for name, value in pairs if name == "index")
         options = [pair for pair in pairs if pair[0] != "index"]
         query = urlencode(options, quote_via=quote)
-        given = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}?{query}")
-        int(str(given.get("port", "")).replace(",", "") or 0)
+        parameters = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}?{query}")
+        int(str(parameters.get("port", "")).replace(",", "") or 0)
     except (ValueError, psycopg.ProgrammingError):
         index = ""
-    # An unescaped sign in a password would make its rest a host, port or database.
+    # After an unescaped sign, the rest of a password would become a host, port or database.
     if not index or parts.netloc.count("@") > 1 or "@" in parts.path or parts.fragment:
         raise ConfigError(
             "postgresql://…: expected postgresql://USER@HOST/DATABASE?index=NAME, and parameters "
@@ -105,13 +115,13 @@ def parse_location(url: str) -> PostgresLocation:
         )
     account, at, hosts = parts.netloc.rpartition("@")
     socket = [pair for pair in options if pair[0] == "host"]
-    shown = f"postgresql://{account.partition(':')[0]}{at}{hosts}{parts.path}?"
-    shown += urlencode([*socket, ("index", index)], safe="/", quote_via=quote)
-    whole = {"connect_timeout": 10, "fallback_application_name": "retriever", **given}
-    return PostgresLocation(index, shown, make_conninfo("", **whole))
+    safe_url = f"postgresql://{account.partition(':')[0]}{at}{hosts}{parts.path}?"
+    safe_url += urlencode([*socket, ("index", index)], safe="/", quote_via=quote)
+    defaults: dict[str, Any] = {"connect_timeout": 10, "fallback_application_name": "retriever"}
+    return PostgresLocation(index, safe_url, make_conninfo("", **{**defaults, **parameters}))
 
 
-# What the server refuses, the error of this project, and what to do.
+# Errors of the server, the error of this project, and the remedy.
 _REFUSALS: tuple[tuple[type[psycopg.Error], type[RetrieverError], str], ...] = (
     (errors.LockNotAvailable, IndexLockedError, "another session keeps a lock: try again"),
     (errors.DataCorrupted, DamagedIndexError, "restore the database from a backup"),
@@ -124,14 +134,14 @@ _REFUSALS: tuple[tuple[type[psycopg.Error], type[RetrieverError], str], ...] = (
 
 @contextmanager
 def database_errors(location: PostgresLocation) -> Iterator[None]:
-    """Turn what the server, or the way to it, refuses into one clear error."""
+    """Translate errors of the server and the connection into errors of this project."""
     try:
         yield
     except psycopg.Error as error:
         reason = first_line(error)
-        for kind, ours, remedy in _REFUSALS:
-            if isinstance(error, kind):
-                raise ours(f"{location}: {reason}; {remedy}") from error
+        for server_error, our_error, remedy in _REFUSALS:
+            if isinstance(error, server_error):
+                raise our_error(f"{location}: {reason}; {remedy}") from error
         raise StorageError(
             f"{location}: the server refused a statement, or the connection was lost ({reason}); "
             "run the same command again when that is mended: nothing is lost or stored twice"
@@ -141,48 +151,44 @@ def database_errors(location: PostgresLocation) -> Iterator[None]:
 def connect(location: PostgresLocation) -> Connection:
     """Connect, in autocommit mode."""
     try:
-        # Statements are planned for the values that they come with: filters need that.
+        # Plans depend on the values of a statement, which filters need.
         connection = psycopg.connect(location.conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         raise StorageError(
             f"{location}: no connection ({first_line(error)}); check the URL and the server; "
             "a password comes from PGPASSWORD or ~/.pgpass"
         ) from None
-    found = connection.info.server_version // 10_000
+    server_release = connection.info.server_version // 10_000
     encoding = connection.info.parameter_status("server_encoding")
-    if found < LEAST_SERVER or encoding != "UTF8":
+    if server_release < OLDEST_SERVER or encoding != "UTF8":
         connection.close()
         raise ConfigError(
-            f"{location}: expected PostgreSQL {LEAST_SERVER} or newer and the encoding UTF8, found "
-            f"PostgreSQL {found} and {encoding}"
+            f"{location}: expected PostgreSQL {OLDEST_SERVER} or newer and the encoding UTF8, "
+            f"found PostgreSQL {server_release} and {encoding}"
         )
     connection.adapters.register_dumper(np.ndarray, _Int8Array)
     return connection
 
 
 class _Int8Array(Dumper):
-    """A (n,) array as bigint[], in the binary form of one copy."""
+    """Sends an (n,) array as bigint[] in binary form, without Python numbers."""
 
     format = pq.Format.BINARY
     oid = _INT8_ARRAY
 
     def dump(self, obj: NDArray[np.int64]) -> bytes:
-        """The array as the server reads it."""
+        """Return the bytes that the server reads."""
         items = np.empty(len(obj), [("size", ">i4"), ("value", ">i8")])
-        items["size"], items["value"] = 8, obj
+        items["size"] = 8
+        items["value"] = obj
         return struct.pack("!iiIii", 1, 0, _INT8, len(obj), 1) + items.tobytes()
 
 
 def first_line(error: psycopg.Error) -> str:
-    """What the server or libpq says, without statement and position."""
-    # After several attempts libpq lists them all.
+    """Return the message of the server or libpq, without statement and position."""
+    # After several attempts, libpq lists all errors.
     return (error.diag.message_primary or str(error) or type(error).__name__).splitlines()[0]
 
-
-FORMAT_VERSION = 1
-_LEAST_VECTOR = (0, 8)
-KEY = 0x72747276  # of advisory locks; any constant will do
-TABLES = ("documents", "passages", "postings", "deleted")
 
 _SHARED = (
     "CREATE TABLE retriever.format (version integer NOT NULL)",
@@ -264,7 +270,7 @@ class Tables:
         }
 
     def statement(self, text: str, **parts: sql.Composable) -> sql.Composed:
-        """`text` with ``{documents}`` and so on, the graph ``{hnsw}`` and more in place."""
+        """Return `text` with the tables' names for ``{documents}`` and so on, and with `parts`."""
         return sql.SQL(text).format(**self._names, **parts)
 
     def execute(self, text: str, *values: Any, **parts: sql.Composable) -> Rows:
@@ -272,71 +278,71 @@ class Tables:
         return self.connection.execute(self.statement(text, **parts), values, binary=True)
 
     def rows(self, text: str, *values: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
-        """What a statement returns."""
+        """Run a statement and return its rows."""
         return self.execute(text, *values, **parts).fetchall()
 
     def document_columns(self) -> set[str]:
-        """The columns of the documents, which stay locked against a drop."""
+        """Return the columns of the documents; the table stays locked against a drop."""
         description = self.execute("SELECT * FROM {documents} LIMIT 0").description
         return {column.name for column in description or ()}
 
     def languages(self) -> LanguageCounts:
-        """The languages of all passages; those of earlier releases count by documents."""
+        """Count the languages of all passages; rows of earlier releases count by documents."""
         column = "languages" if "languages" in self.document_columns() else "NULL::text"
-        stored = "SELECT {column}, count(*) FROM {documents} GROUP BY 1"
-        return LanguageCounts.of(self.rows(stored, column=sql.SQL(column)))
+        statement = "SELECT {column}, count(*) FROM {documents} GROUP BY 1"
+        return LanguageCounts.of(self.rows(statement, column=sql.SQL(column)))
 
 
 def has_tables(connection: Connection, location: PostgresLocation) -> bool:
-    """Whether the database holds indexes; `FormatVersionError` if a newer release made them."""
+    """Return whether the database holds indexes; FormatVersionError for a newer format."""
     if connection.execute("SELECT to_regclass('retriever.format')").fetchall() == [(None,)]:
         return False
-    ((found,),) = connection.execute("SELECT version FROM retriever.format").fetchall()
-    if found > FORMAT_VERSION:
+    ((version,),) = connection.execute("SELECT version FROM retriever.format").fetchall()
+    if version > FORMAT_VERSION:
         raise FormatVersionError(
-            f"{location}: the tables have format {found}, this release reads up to "
+            f"{location}: the tables have format {version}, this release reads up to "
             f"{FORMAT_VERSION}: upgrade layer-retriever"
         )
     return True
 
 
 def create_shared_tables(connection: Connection, location: PostgresLocation) -> None:
-    """Make the tables that all indexes share, unless the database has them."""
+    """Create the tables that all indexes share, unless the database has them."""
     if has_tables(connection, location):
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (KEY,))
-        # It reads a table: before that, the session may not know what others have made.
+        # Reads a table, after which the session knows what others have created.
         _require_vector(connection, location)
         if has_tables(connection, location):
             return
         if connection.execute("SELECT to_regnamespace('retriever')").fetchall() == [(None,)]:
-            # IF NOT EXISTS would need the right to create one where an administrator has.
+            # IF NOT EXISTS would need the right to create a schema that an administrator created.
             connection.execute("CREATE SCHEMA retriever")
         for statement in _SHARED:
             connection.execute(statement)
 
 
 def create_tables(tables: Tables) -> None:
-    """Make the tables of an index; the caller is inside a transaction."""
+    """Create the tables of an index; the caller is inside a transaction."""
     for statement in _OF_INDEX:
         tables.execute(statement)
 
 
 def drop_index(tables: Tables) -> None:
-    """Drop an index and its tables, which waits for its readers."""
+    """Drop an index and its tables, after its readers have ended."""
     with tables.connection.transaction():
-        # A reader locks the documents first.
+        # The documents first, as readers lock them.
         for kind in TABLES:
             tables.execute(f"DROP TABLE IF EXISTS {{{kind}}}")
         tables.execute("DELETE FROM retriever.indexes WHERE number = %s", tables.number)
 
 
 def fix_dimensions(tables: Tables, dimensions: int) -> None:
-    """Give the vectors of an empty index their length; the caller is inside a transaction."""
+    """Set the length of the vectors of an empty index; the caller is inside a transaction."""
     change = "ALTER TABLE {passages} ALTER COLUMN embedding "
     tables.execute(f"{change} TYPE vector({dimensions:d})")
-    # Vectors in the row itself are scanned several times faster; pages should be full, though.
+    # Vectors in the row itself are scanned several times faster, but must fill the pages.
     size = 4 * dimensions + 64
     in_page = 8100 // size
     tables.execute(f"{change} SET STORAGE {'PLAIN' if in_page * size >= 6000 else 'EXTERNAL'}")
@@ -345,8 +351,8 @@ def fix_dimensions(tables: Tables, dimensions: int) -> None:
 
 
 def _require_vector(connection: Connection, location: PostgresLocation) -> None:
-    asked = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
-    if not connection.execute(asked).fetchall():
+    statement = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
+    if not connection.execute(statement).fetchall():
         try:
             connection.execute("CREATE EXTENSION vector")
         except psycopg.Error as error:
@@ -355,8 +361,8 @@ def _require_vector(connection: Connection, location: PostgresLocation) -> None:
                 "install pgvector on the server and let an administrator run CREATE EXTENSION "
                 "vector"
             ) from None
-    ((version,),) = connection.execute(asked).fetchall()
-    if tuple(map(int, version.split(".")[:2])) < _LEAST_VECTOR:
+    ((version,),) = connection.execute(statement).fetchall()
+    if tuple(map(int, version.split(".")[:2])) < _OLDEST_VECTOR:
         raise ConfigError(
             f"{location}: expected pgvector 0.8 or newer, found {version}: update it and run "
             "ALTER EXTENSION vector UPDATE"
@@ -371,84 +377,84 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class IndexRow:
-    """What the database says of an index, as one commit left it."""
+    """The description of an index after one commit, a row of the table `indexes`."""
 
-    number: int  # names its tables
-    identity: UUID  # another after it was replaced
+    number: int  # the N in the names of its tables
+    identity: UUID  # a replacement has another
     settings_text: str
     seal: bytes
     generation: int
     dimensions: int | None  # None before the first vector
     documents: int
     passages: int
-    total_length: int  # terms of all passages
-    dead: int  # deleted passages whose postings are still there
+    total_length: int  # number of terms in all passages
+    dead: int  # deleted passages whose postings are still stored
     efforts: str | None  # None without a graph
-    begun_with: str | None  # of an index that is to replace another
+    begun_with: str | None  # identifies an unfinished replacement
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """JSON values by key."""
+        """The settings, JSON values by key."""
         return dict(json.loads(self.settings_text))
 
     @property
     def structures(self) -> StructureSettings:
-        """Which search structure it gets."""
+        """The settings of the search structure."""
         return StructureSettings(**self.setting("structures", {}))
 
     @property
     def has_graph(self) -> bool:
-        """Whether a graph over the vectors was built."""
+        """Whether the index has a graph of the vectors."""
         return self.efforts is not None
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """The JSON value of a setting; KeyError if there is none and no default."""
+        """Return the JSON value of a setting; KeyError if there is none and no default."""
         if key not in self.settings and default is None:
             raise KeyError(key)
         return self.settings.get(key, default)
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the settings are as they were written."""
-        return seal_of(self.settings_text) == self.seal
+        """Whether the settings equal their checksum."""
+        return checksum_of_settings(self.settings_text) == self.seal
 
 
 def find_index(
     connection: Connection, location: PostgresLocation, replaces: int | None
 ) -> IndexRow | None:
-    """The index that has the name, or the hidden one that is to replace that number."""
+    """Return the index of that name, or the hidden one that replaces index `replaces`."""
     if replaces is None:
         return read_row(connection, "name = %s", location.index)
     return read_row(connection, "replaces = %s", replaces)
 
 
-def read_row(connection: Connection, which: str, value: str | int) -> IndexRow | None:
-    """The index that meets a condition, which a lock may follow."""
+def read_row(connection: Connection, condition: str, value: str | int) -> IndexRow | None:
+    """Return the index that meets a condition; `condition` may end with a lock clause."""
     row = connection.execute(
-        f"SELECT {_COLUMNS} FROM retriever.indexes WHERE {which}",  # noqa: S608
+        f"SELECT {_COLUMNS} FROM retriever.indexes WHERE {condition}",  # noqa: S608
         (value,),
     ).fetchone()
     return None if row is None else IndexRow(*row)
 
 
-def settings_text(settings: Mapping[str, Any]) -> str:
-    """Settings as they are stored; equal ones have equal text."""
+def encode_settings(settings: Mapping[str, Any]) -> str:
+    """Return the stored text of settings; equal settings have equal text."""
     return json.dumps(settings, ensure_ascii=False, sort_keys=True)
 
 
-def seal_of(text: str) -> bytes:
-    """16 bytes over the settings."""
+def checksum_of_settings(text: str) -> bytes:
+    """Return a checksum of 16 bytes over the stored settings."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-# The server notices a moment later that a session has ended.
-_GRACE = 0.2
-
-
-def wait_for_mark(
+def acquire_index_lock(
     connection: Connection, location: PostgresLocation, number: int, timeout: float, *, alone: bool
 ) -> None:
-    """Mark an index as written by this session, alone or beside others."""
+    """Lock an index for this session, shared with other writers unless `alone`.
+
+    Raises:
+        IndexLockedError: the lock is not free after `timeout` seconds.
+    """
     end = time.monotonic() + max(timeout, _GRACE)
     statement = f"SELECT pg_try_advisory_lock{'' if alone else '_shared'}(%s, %s)"
     while not _lock(connection, statement, KEY, number):
@@ -459,15 +465,18 @@ def wait_for_mark(
 
 
 def release(connection: Connection) -> None:
-    """End a session, and with it its marks, before this returns."""
+    """End a session and release its locks before this function returns."""
     with suppress(psycopg.Error):
         connection.execute("SELECT pg_advisory_unlock_all()")
     connection.close()
 
 
-def alone_in_upkeep(tables: Tables, work: Callable[[Tables], int]) -> int:
-    """What `work` returns, in the one transaction that rewrites postings; 0 if another one does."""
-    # One that has ended since this one began fails the serialization.
+def run_upkeep(tables: Tables, work: Callable[[Tables], int]) -> int:
+    """Run `work` in the only transaction that rewrites postings; 0 if another one does.
+
+    The result is the number that `work` returns.
+    """
+    # The serialization fails if another one has ended since this one began.
     with suppress(errors.SerializationFailure), tables.connection.transaction():
         tables.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         statement = "SELECT pg_try_advisory_xact_lock(%s, %s)"
@@ -477,7 +486,7 @@ def alone_in_upkeep(tables: Tables, work: Callable[[Tables], int]) -> int:
 
 
 def drop_retired(connection: Connection) -> None:
-    """Drop the indexes that others have replaced, unless someone still reads them."""
+    """Drop the indexes that were replaced and have no readers."""
     rows = connection.execute(
         "SELECT number FROM retriever.indexes WHERE name IS NULL AND replaces IS NULL"
     ).fetchall()

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,8 @@ from indexes.errors import (
 )
 from indexes.filters.grammar import Where
 from indexes.folder.documents import changed_counts, document_checksum, metadata_json
-from indexes.postgres.filters import condition, read_metadata, stored_metadata
-from indexes.postgres.postings import join_batches, purge, write_postings
+from indexes.postgres.filters import decode_metadata, encode_metadata, sql_condition
+from indexes.postgres.postings import join_batches, purge_postings, write_postings
 from indexes.postgres.ranking import (
     build_graph,
     check_structures,
@@ -39,21 +39,21 @@ from indexes.postgres.schema import (
     IndexRow,
     PostgresLocation,
     Tables,
+    acquire_index_lock,
+    checksum_of_settings,
     connect,
     create_shared_tables,
     create_tables,
     database_errors,
     drop_index,
     drop_retired,
+    encode_settings,
     find_index,
     fix_dimensions,
     has_tables,
     parse_location,
     read_row,
     release,
-    seal_of,
-    settings_text,
-    wait_for_mark,
 )
 from indexes.postgres.view import PostgresReader, damaged, missing
 from indexes.protocol import (
@@ -70,12 +70,27 @@ from indexes.protocol import (
 
 T = TypeVar("T")
 
-_RETRIES = 5
-_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
+# Attempts at a transaction that fails with one of the errors.
+_ATTEMPTS = 5
+_RETRIED_ERRORS = (errors.SerializationFailure, errors.DeadlockDetected)
+# Dimensions of a vector of pgvector.
 _MOST_DIMENSIONS = 16_000
-# Deleted passages whose postings stay: few, or this share of the others.
-_FEW_DEAD = 1000
-_DEAD_SHARE = 0.2
+# Postings of deleted passages stay while these are at most so many, or this share of the others.
+_MAX_DELETED = 1000
+_MAX_DELETED_SHARE = 0.2
+_COPY_DOCUMENTS = (
+    "COPY {documents} (doc, id, title, text, metadata, exact, hash, checksum, outline, "
+    "languages) FROM STDIN"
+)
+
+
+class _Removed(NamedTuple):
+    """Counts of deleted documents."""
+
+    documents: int
+    passages: int
+    length: int  # number of terms in the passages
+    languages: list[tuple[str | None, int]]  # as `changed_counts` takes them
 
 
 class PostgresWriter(Writer):
@@ -87,11 +102,11 @@ class PostgresWriter(Writer):
         self._connection = tables.connection
 
     def _row(self, *, lock: bool = False) -> IndexRow:
-        """What the index is now; with a lock, commits of several writers follow one another."""
-        # It is the lock that lets others insert rows that refer to the index: two transactions that
-        # have done so could not both take a stronger one.
-        which = f"number = %s{' FOR NO KEY UPDATE' * lock}"
-        row = read_row(self._connection, which, self._tables.number)
+        """Read the current row of the index; a lock puts the commits of writers in a sequence."""
+        # This lock lets others insert rows that refer to the index. Two transactions that have done
+        # so could not both take a stronger lock.
+        condition = f"number = %s{' FOR NO KEY UPDATE' * lock}"
+        row = read_row(self._connection, condition, self._tables.number)
         if row is None:
             raise StorageError(
                 f"{self._location}: the index was replaced or dropped meanwhile; run the same "
@@ -104,27 +119,26 @@ class PostgresWriter(Writer):
             return self._row().setting(key, default)
 
     def record(self, key: str, value: Any) -> None:
-
         self._in_transaction(lambda: self._record(self._row(lock=True), key, value))
 
     def _record(self, row: IndexRow, key: str, value: Any) -> None:
-        text = settings_text({**row.settings, key: value})
-        self._update("settings = %s, seal = %s", text, seal_of(text))
+        text = encode_settings({**row.settings, key: value})
+        self._update("settings = %s, seal = %s", text, checksum_of_settings(text))
 
     def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
-        chosen = "SELECT id, hash, metadata::text, exact FROM {documents} WHERE id = ANY(%s)"
+        statement = "SELECT id, hash, metadata::text, exact FROM {documents} WHERE id = ANY(%s)"
         with database_errors(self._location):
             return {
-                id_: StoredHead(found, metadata_json(read_metadata(metadata, exact)))
-                for id_, found, metadata, exact in self._tables.rows(chosen, list(ids))
+                id_: StoredHead(content_hash, metadata_json(decode_metadata(metadata, exact)))
+                for id_, content_hash, metadata, exact in self._tables.rows(statement, list(ids))
             }
 
     def touch(self, ids: Sequence[str]) -> None:
         with database_errors(self._location):
-            self._touch("SELECT id FROM {documents} WHERE id = ANY(%s)", list(ids))
+            self._mark_seen("SELECT id FROM {documents} WHERE id = ANY(%s)", list(ids))
 
-    def _touch(self, chosen: str, ids: Sequence[str]) -> None:
-        self._tables.execute(f"INSERT INTO touched {chosen} ON CONFLICT DO NOTHING", ids)
+    def _mark_seen(self, query: str, ids: Sequence[str]) -> None:
+        self._tables.execute(f"INSERT INTO touched {query} ON CONFLICT DO NOTHING", ids)
 
     def commit(
         self,
@@ -133,7 +147,7 @@ class PostgresWriter(Writer):
         tokens: Iterable[Sequence[str]],
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> bool:
-        """Add or replace documents in one transaction; the same call may be made again."""
+        """Add or replace documents in one transaction; repeating the call changes nothing."""
         terms = list(tokens)
         passages = sum(len(document.spans) for document in documents)
         for document in documents:
@@ -142,72 +156,105 @@ class PostgresWriter(Writer):
                     f"document {document.id!r}: expected text without NUL characters, which "
                     "PostgreSQL cannot store, found one; remove it from the source"
                 )
-        stored = [stored_metadata(document.metadata) for document in documents]
-        changed = {id_: stored_metadata(new) for id_, new in (metadata or {}).items()}
+        encoded = [encode_metadata(document.metadata) for document in documents]
+        changes = {id_: encode_metadata(new) for id_, new in (metadata or {}).items()}
         if passages:
             self._require_dimensions(vectors.shape[1])
-        self._in_transaction(lambda: self._commit(documents, stored, vectors, terms, changed))
+        self._in_transaction(lambda: self._commit(documents, encoded, vectors, terms, changes))
         return True
 
     def _commit(
         self,
         documents: Sequence[NewDocument],
-        stored: Sequence[tuple[str, str | None]],
+        encoded: Sequence[tuple[str, str | None]],
         vectors: NDArray[np.float32],
         terms: Sequence[Sequence[str]],
-        changed: Mapping[str, tuple[str, str | None]],
+        changes: Mapping[str, tuple[str, str | None]],
     ) -> None:
+        """Add or replace documents, inside a transaction.
+
+        Args:
+            documents: with distinct ids.
+            encoded: the metadata of each document, by `encode_metadata`.
+            vectors: (n, d) float32, one row per passage, documents in order.
+            terms: the terms of each of the n passages.
+            changes: new metadata of stored documents, by id.
+        """
         tables = self._tables
-        counts = [len(document.spans) for document in documents]
-        ids = self._new_passages(sum(counts))
-        owned = np.split(ids, np.cumsum(counts)[:-1]) if counts else []
-        lengths = np.array([len(one) for one in terms], np.int64)
-        if len(ids):
-            spans = np.array([span for document in documents for span in document.spans])
-            docs = np.repeat([own[0] for own in owned], counts)
-            copy_passages(tables, [ids, docs, spans[:, 0], spans[:, 1], lengths], vectors)
-            write_postings(tables, terms, ids)
+        passages = self._store_passages(documents, vectors, terms)
         row = self._row(lock=True)
-        names = [document.id for document in documents]
-        removed, dead, dead_length, languages = self._remove("d.id = ANY(%s)", (names,), row)
-        with self._connection.cursor() as cursor:
-            with cursor.copy(tables.statement(_COPY_DOCUMENTS)) as copy:
-                for document, own, written in zip(documents, owned, stored, strict=True):
-                    content = (document.id, document.title, document.text)
-                    spanned = zip(own.tolist(), document.spans, strict=True)
-                    passages = [(passage, *span) for passage, span in spanned]
-                    outline = document.outline
-                    checksum = document_checksum(passages, *content, "", document.hash, outline)
-                    row_values = (*content, *written, document.hash, checksum, outline)
-                    copy.write_row((int(own[0]), *row_values, " ".join(document.languages)))
-            if changed:
+        ids = [document.id for document in documents]
+        removed = self._remove("d.id = ANY(%s)", (ids,), row)
+        self._copy_documents(documents, encoded, passages)
+        if changes:
+            statement = "UPDATE {documents} SET metadata = %s, exact = %s WHERE id = %s"
+            with self._connection.cursor() as cursor:
                 cursor.executemany(
-                    tables.statement(
-                        "UPDATE {documents} SET metadata = %s, exact = %s WHERE id = %s"
-                    ),
-                    [(*new, id_) for id_, new in changed.items()],
+                    tables.statement(statement), [(*new, id_) for id_, new in changes.items()]
                 )
-        fields = {name for one in (*stored, *changed.values()) for name in json.loads(one[0])}
+        fields = {name for text, _ in (*encoded, *changes.values()) for name in json.loads(text)}
         tables.execute(
             "INSERT INTO retriever.fields SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING",
             tables.number,
             sorted(fields),
         )
-        self._touch("SELECT unnest(%s::text[])", [*names, *changed])
+        self._mark_seen("SELECT unnest(%s::text[])", [*ids, *changes])
         added = Counter(" ".join(document.languages) for document in documents)
-        self._change_languages(row, added.items(), languages)
+        self._change_languages(row, added.items(), removed.languages)
         self._count(
-            len(documents) - removed, len(ids) - dead, int(lengths.sum()) - dead_length, dead
+            len(documents) - removed.documents,
+            len(terms) - removed.passages,
+            sum(map(len, terms)) - removed.length,
+            removed.passages,
         )
 
+    def _store_passages(
+        self,
+        documents: Sequence[NewDocument],
+        vectors: NDArray[np.float32],
+        terms: Sequence[Sequence[str]],
+    ) -> list[NDArray[np.int64]]:
+        """Store new passages with their postings; returns their ids for each document."""
+        if not documents:
+            return []
+        counts = [len(document.spans) for document in documents]
+        ids = self._new_passages(sum(counts))
+        ids_of = np.split(ids, np.cumsum(counts)[:-1])
+        lengths = np.array([len(passage_terms) for passage_terms in terms], np.int64)
+        spans = np.array([span for document in documents for span in document.spans])
+        numbers = np.repeat([document_ids[0] for document_ids in ids_of], counts)
+        columns = [ids, numbers, spans[:, 0], spans[:, 1], lengths]
+        copy_passages(self._tables, columns, vectors)
+        write_postings(self._tables, terms, ids)
+        return ids_of
+
+    def _copy_documents(
+        self,
+        documents: Sequence[NewDocument],
+        encoded: Sequence[tuple[str, str | None]],
+        passages: Sequence[NDArray[np.int64]],
+    ) -> None:
+        statement = self._tables.statement(_COPY_DOCUMENTS)
+        with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for document, ids, metadata in zip(documents, passages, encoded, strict=True):
+                content = (document.id, document.title, document.text)
+                numbers = ids.tolist()
+                spans = [
+                    (number, start, stop)
+                    for number, (start, stop) in zip(numbers, document.spans, strict=True)
+                ]
+                checksum = document_checksum(spans, *content, "", document.hash, document.outline)
+                columns = (*content, *metadata, document.hash, checksum, document.outline)
+                copy.write_row((numbers[0], *columns, " ".join(document.languages)))
+
     def delete(self, ids: Iterable[str]) -> int:
-        # What the database cannot store it does not hold.
+        # The database can hold no other ids.
         storable = [id_ for id_ in ids if not re.search("[\0\ud800-\udfff]", id_)]
         return self._delete("d.id = ANY(%s)", (storable,))
 
     def delete_where(self, where: Where) -> int:
-        chosen = condition(where.expression)
-        return self._delete(chosen.text, chosen.parameters)
+        condition = sql_condition(where.expression)
+        return self._delete(condition.text, condition.parameters)
 
     def delete_untouched(self) -> int:
         return self._delete("NOT EXISTS (SELECT FROM touched AS t WHERE t.id = d.id)", ())
@@ -217,17 +264,17 @@ class PostgresWriter(Writer):
             return int(self._tables.rows("SELECT count(*) FROM touched")[0][0])
 
     def merge(self, stage: Stage = no_progress) -> int:
-        """Join small batches of postings; drop those of deleted passages where they are many."""
+        """Join small batches; drop the postings of deleted passages if they are many."""
         del stage
         with database_errors(self._location):
             joined = join_batches(self._tables)
             row = self._row()
-            if row.dead > max(_FEW_DEAD, _DEAD_SHARE * row.passages):
+            if row.dead > max(_MAX_DELETED, _MAX_DELETED_SHARE * row.passages):
                 self._purge()
             return joined
 
     def settle(self, added: int, stage: Stage = no_progress) -> int:
-        """Refresh the planner's statistics, and build the graph where it is due."""
+        """Refresh the statistics of the planner, and build the graph if it is due."""
         with database_errors(self._location):
             row = self._row()
             if 10 * added >= row.passages:
@@ -257,19 +304,19 @@ class PostgresWriter(Writer):
 
     def compact(self, stage: Stage = no_progress, *, erase: bool = False) -> int:
         """Join all batches, drop the postings of deleted passages, and VACUUM the tables."""
-        done = stage("compacting", 3)
+        report_progress = stage("compacting", 3)
         with database_errors(self._location):
             joined = join_batches(self._tables, least=2)
-            done(1)
+            report_progress(1)
             purged = self._purge() if self._row().dead else 0
-            done(1)
+            report_progress(1)
             self._analyze("VACUUM (ANALYZE)")
             drop_retired(self._connection)
-            done(1)
+            report_progress(1)
         return joined + (1 if purged else 0)
 
     def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
-        """Build the graph again, or drop it; `ConfigError` for a structure of folders alone."""
+        """Build the graph again, or drop it; ConfigError for the structures of folders."""
         with database_errors(self._location):
             row = self._row()
             check_structures(structures, row.dimensions, self._location)
@@ -281,14 +328,14 @@ class PostgresWriter(Writer):
             return 1
 
     def _in_transaction(self, change: Callable[[], T]) -> T:
-        """Run a change in one transaction, again where the server asks for it."""
+        """Run a change in one transaction; repeat it after `_RETRIED_ERRORS`."""
         with database_errors(self._location):
-            for attempt in range(_RETRIES):
+            for attempt in range(_ATTEMPTS):
                 try:
                     with self._connection.transaction():
                         return change()
-                except _AGAIN:
-                    if attempt == _RETRIES - 1:
+                except _RETRIED_ERRORS:
+                    if attempt == _ATTEMPTS - 1:
                         raise
                     time.sleep(0.01 * 2**attempt)
         raise AssertionError("unreachable")
@@ -297,12 +344,12 @@ class PostgresWriter(Writer):
         statement = f"UPDATE retriever.indexes SET {assignments} WHERE number = %s"  # noqa: S608
         self._tables.execute(statement, *values, self._tables.number)
 
-    def _count(self, documents: int, passages: int, length: int, dead: int) -> None:
-        """Change the counts of the index, and its generation."""
+    def _count(self, documents: int, passages: int, length: int, deleted: int) -> None:
+        """Add to the counts of the index, and increase its generation."""
         self._update(
             "generation = generation + 1, documents = documents + %s, passages = passages + %s, "
             "total_length = total_length + %s, dead = dead + %s",
-            *(documents, passages, length, dead),
+            *(documents, passages, length, deleted),
         )
 
     def _change_languages(
@@ -316,16 +363,9 @@ class PostgresWriter(Writer):
         if counts != before:
             self._record(row, LANGUAGES, counts)
 
-    def _remove(
-        self, where: str, parameters: Sequence[Any], row: IndexRow
-    ) -> tuple[int, int, int, list[tuple[str | None, int]]]:
-        """Delete chosen documents.
-
-        Returns:
-            Their number, their passages, the terms of these, and the languages of these as
-            `changed_counts` takes them.
-        """
-        ((documents, passages, length, languages),) = self._tables.rows(
+    def _remove(self, where: str, parameters: Sequence[Any], row: IndexRow) -> _Removed:
+        """Delete the documents that meet a condition."""
+        (counts,) = self._tables.rows(
             "WITH gone AS (DELETE FROM {documents} AS d WHERE {where} RETURNING doc, languages), "
             "dead AS (DELETE FROM {passages} WHERE doc IN (SELECT doc FROM gone) "
             "RETURNING passage, length), "
@@ -338,22 +378,22 @@ class PostgresWriter(Writer):
             row.generation + 1,
             where=sql.SQL(where),
         )
-        return documents, passages, length, languages
+        return _Removed(*counts)
 
     def _delete(self, where: str, parameters: Sequence[Any]) -> int:
         def change() -> int:
             row = self._row(lock=True)
-            removed, dead, length, languages = self._remove(where, parameters, row)
-            self._change_languages(row, [], languages)
-            self._count(-removed, -dead, -length, dead)
-            return removed
+            removed = self._remove(where, parameters, row)
+            self._change_languages(row, [], removed.languages)
+            self._count(-removed.documents, -removed.passages, -removed.length, removed.passages)
+            return removed.documents
 
         return self._in_transaction(change)
 
     def _new_passages(self, count: int) -> NDArray[np.int64]:
-        """(count,) int64, ascending: ids that no passage has had."""
-        drawn = "SELECT nextval('retriever.passage_ids') FROM generate_series(1, %s)"
-        rows = self._tables.execute(drawn, count)
+        """Return (count,) int64 new ids of passages, ascending."""
+        statement = "SELECT nextval('retriever.passage_ids') FROM generate_series(1, %s)"
+        rows = self._tables.execute(statement, count)
         return np.sort(np.fromiter((row[0] for row in rows), np.int64))
 
     def _require_dimensions(self, dimensions: int) -> None:
@@ -370,13 +410,13 @@ class PostgresWriter(Writer):
                 f"which is what pgvector stores, found {dimensions:,}"
             )
         with database_errors(self._location):
-            found = self._row().dimensions
-        found = found or self._in_transaction(fix)
-        if found != dimensions:
-            raise ValueError(f"expected vectors of {found} dimensions, found {dimensions}")
+            expected = self._row().dimensions
+        expected = expected or self._in_transaction(fix)
+        if expected != dimensions:
+            raise ValueError(f"expected vectors of {expected} dimensions, found {dimensions}")
 
     def _purge(self) -> int:
-        purged = purge(self._tables)
+        purged = purge_postings(self._tables)
         self._update("dead = greatest(dead - %s, 0)", purged)
         return purged
 
@@ -385,14 +425,8 @@ class PostgresWriter(Writer):
             self._tables.execute(f"{command} {{{kind}}}")
 
 
-_COPY_DOCUMENTS = (
-    "COPY {documents} (doc, id, title, text, metadata, exact, hash, checksum, outline, "
-    "languages) FROM STDIN"
-)
-
-
 class PostgresStore(Store):
-    """An index of a database, or a hidden one that is to replace the one with a number."""
+    """An index of a database, or the hidden index that replaces index number `replaces`."""
 
     folder = None
 
@@ -438,13 +472,13 @@ class PostgresStore(Store):
         check_structures(structures, dimensions, self._location)
         with self._connected() as connection:
             create_shared_tables(connection, self._location)
-            text = settings_text(settings)
+            text = encode_settings(settings)
             name = self._location.index if self._replaces is None else None
             with connection.transaction():
                 row = connection.execute(
                     "INSERT INTO retriever.indexes (name, replaces, begun_with, settings, seal) "
                     "VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING number",
-                    (name, self._replaces, self._begun_with, text, seal_of(text)),
+                    (name, self._replaces, self._begun_with, text, checksum_of_settings(text)),
                 ).fetchone()
                 if row is not None:
                     create_tables(Tables(connection, row[0]))
@@ -454,15 +488,17 @@ class PostgresStore(Store):
 
     @contextmanager
     def writer(self, lock_timeout: float = 0.0) -> Iterator[PostgresWriter]:
-        """Open it for writing, beside other writers; waits for a replacement of it to end."""
+        """Open it for writing, beside other writers; IndexLockedError while it is replaced."""
         with self._connected() as connection:
             row = self._row(connection)
             if row is None:
                 raise missing(self._location)
             if self._replaces is None:
-                wait_for_mark(connection, self._location, row.number, lock_timeout, alone=False)
-                found = self._row(connection)
-                if found is None or found.number != row.number:
+                acquire_index_lock(
+                    connection, self._location, row.number, lock_timeout, alone=False
+                )
+                current = self._row(connection)
+                if current is None or current.number != row.number:
                     raise IndexLockedError(
                         f"{self._location}: another index has just taken its place; run the same "
                         "command again"
@@ -479,18 +515,18 @@ class PostgresStore(Store):
 
     @contextmanager
     def replacement(self, begun_with: str) -> Iterator[PostgresStore]:
-        """A new index without a name; where there is no index yet, this one."""
+        """Open a new index without a name, or this store if there is no index yet."""
         with self._connected() as connection:
             old = self._row(connection)
             if old is None:
                 yield self
                 return
-            wait_for_mark(connection, self._location, old.number, 0.0, alone=True)
+            acquire_index_lock(connection, self._location, old.number, 0.0, alone=True)
             drop_retired(connection)
             new = find_index(connection, self._location, old.number)
             if new is not None and new.begun_with != begun_with:
                 drop_index(Tables(connection, new.number))
-            # The connection keeps the mark while the block runs.
+            # The connection keeps the lock while the block runs.
             yield PostgresStore(self._location, old.number, begun_with)
             new = find_index(connection, self._location, old.number)
             if new is None:

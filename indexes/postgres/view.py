@@ -1,6 +1,6 @@
-"""What a reader of a database sees: one snapshot of an index, in one read-only transaction.
+"""The reader of an index, whose views are snapshots: read-only transactions.
 
-Nothing is written and no temporary table made, so that a read replica serves it too.
+A reader writes nothing and creates no temporary table, so a read replica can serve it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from indexes.errors import ClosedIndexError, DamagedIndexError, NotAnIndexError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
 from indexes.folder.documents import document_checksum
-from indexes.postgres.filters import MATCHES_ALL, condition, read_metadata
+from indexes.postgres.filters import MATCHES_ALL, decode_metadata, sql_condition
 from indexes.postgres.postings import (
-    all_blocks,
-    expanded_postings,
-    ids_of,
-    read_dead,
+    merge_expansion,
+    read_deleted_ids,
     read_postings,
-    read_terms_beginning,
+    read_terms_with_prefix,
+    stream_blocks,
+    unpack_ids,
 )
-from indexes.postgres.ranking import PostgresRanking, graph_is_valid, unpacked_vectors
+from indexes.postgres.ranking import PostgresRanking, graph_is_valid, unpack_vectors
 from indexes.postgres.schema import (
     FORMAT_VERSION,
     TABLES,
@@ -61,27 +61,32 @@ from indexes.protocol import (
     View,
 )
 
-# By commit, filter and number, at most that many passages that pass the filter, and one more.
-Filtered = dict[tuple[Any, ...], NDArray[np.int64]]
-_STREAMED = 500
-_IDLE = 8  # connections that are kept
-# Of streams, several of which may be read side by side.
+# Passages that pass a filter, by commit, filter and limit: at most one more than the limit.
+FilterCache = dict[tuple[Any, ...], NDArray[np.int64]]
+# Rows of a stream that are read together.
+_STREAMED_ROWS = 500
+# Connections that stay open between views.
+_MAX_IDLE = 8
+# Numbers in the names of cursors: several streams may be open.
 _CURSORS = count()
-# Compiling a statement takes longer than running it.
+# Without JIT, as compiling a statement takes longer than running it.
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off"
 
 
 class PostgresReader:
-    """Threads read side by side, a view with its own connection; a forked child opens others."""
+    """Reads one index; each view has a connection of its own, and threads may share a reader.
+
+    A forked child opens new connections.
+    """
 
     def __init__(self, location: PostgresLocation, replaces: int | None = None) -> None:
         self._location = location
         self._replaces = replaces
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._filtered: Filtered = {}
+        self._filter_cache: FilterCache = {}
         connection = connect(location)
-        self._idle: list[Connection] | None = [connection]  # None once it is closed
+        self._idle: list[Connection] | None = [connection]  # None after `close`
         try:
             with database_errors(location):
                 if not has_tables(connection, location):
@@ -93,7 +98,7 @@ class PostgresReader:
             raise
 
     def close(self) -> None:
-        """Close what is idle now, and the other connections at the end of their views."""
+        """Close idle connections now, and the others at the end of their views."""
         with self._lock:
             idle = self._idle or []
             self._idle = None
@@ -103,58 +108,58 @@ class PostgresReader:
     @contextmanager
     def view(self) -> Iterator[PostgresView]:
         with database_errors(self._location):
-            view = self._begin(self._take())
+            view = self._begin(self._acquire())
         try:
             yield view
         finally:
-            self._give_back(view.tables.connection)
+            self._release(view.tables.connection)
 
-    def _begin(self, connection: Connection, *, again: bool = False) -> PostgresView:
-        """Begin a transaction that sees the index, once more where that fails."""
+    def _begin(self, connection: Connection, *, is_retry: bool = False) -> PostgresView:
+        """Begin a transaction that sees the index; retry once with a new connection."""
         try:
             connection.execute(_BEGIN)
             row = find_index(connection, self._location, self._replaces)
             if row is None:
                 raise missing(self._location)
             tables = Tables(connection, row.number)
-            return PostgresView(self._location, tables, row, self._filtered)
+            return PostgresView(self._location, tables, row, self._filter_cache)
         except BaseException as error:
             connection.close()
-            # There are no indexes, or another one took its place just now.
-            gone = isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName)
-            if gone and again:
+            # There are no indexes, or this one was just replaced.
+            is_missing = isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName)
+            if is_missing and is_retry:
                 raise missing(self._location) from None
-            # An idle connection may have been closed by the server, or by someone on it.
-            if again or not (gone or isinstance(error, errors.OperationalError)):
+            # The server or an administrator may have closed an idle connection.
+            if is_retry or not (is_missing or isinstance(error, errors.OperationalError)):
                 raise
-        return self._begin(connect(self._location), again=True)
+        return self._begin(connect(self._location), is_retry=True)
 
-    def _take(self) -> Connection:
+    def _acquire(self) -> Connection:
         with self._lock:
             if self._idle is None:
                 raise ClosedIndexError(f"{self._location}: the index was closed; open it again")
             if self._process != os.getpid():
-                # The connections are the parent's, which goes on using them.
+                # The connections belong to the parent process.
                 self._process = os.getpid()
                 self._idle = []
             if self._idle:
                 return self._idle.pop()
         return connect(self._location)
 
-    def _give_back(self, connection: Connection) -> None:
+    def _release(self, connection: Connection) -> None:
         with suppress(psycopg.Error):
             connection.rollback()
         with self._lock:
             # An interrupted statement may still run.
-            usable = connection.info.transaction_status == pq.TransactionStatus.IDLE
-            if usable and self._idle is not None and len(self._idle) < _IDLE:
+            is_usable = connection.info.transaction_status == pq.TransactionStatus.IDLE
+            if is_usable and self._idle is not None and len(self._idle) < _MAX_IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
 
 
 def missing(location: PostgresLocation) -> NotAnIndexError:
-    """The error to raise where there is no index."""
+    """Return the error for a location without an index."""
     return NotAnIndexError(
         f"{location}: the database holds no index of that name: make one with `retriever index`, "
         "or check the name"
@@ -162,21 +167,21 @@ def missing(location: PostgresLocation) -> NotAnIndexError:
 
 
 class PostgresView(View):
-    """One commit of an index; see `indexes.protocol.View`. It serves the thread that opened it."""
+    """One commit of an index, for the thread that opened it; see `indexes.protocol.View`."""
 
     def __init__(
-        self, location: PostgresLocation, tables: Tables, row: IndexRow, filtered: Filtered
+        self, location: PostgresLocation, tables: Tables, row: IndexRow, filter_cache: FilterCache
     ) -> None:
         self.location = location
         self.tables = tables
         self.row = row
-        self.filtered = filtered
-        # From here on, whoever drops the tables waits.
+        self.filter_cache = filter_cache
+        # From here on, the tables cannot be dropped.
         has_outlines = "outline" in tables.document_columns()
         self._outline = sql.SQL("d.outline" if has_outlines else "''::text")
 
     def rows(self, text: str, *values: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
-        """What a statement over the tables of the index returns."""
+        """Run a statement over the tables of the index and return its rows."""
         with database_errors(self.location):
             return self.tables.rows(text, *values, **parts)
 
@@ -193,19 +198,19 @@ class PostgresView(View):
         return self.row.passages
 
     @cached_property
-    def dead(self) -> NDArray[np.int64]:
-        """(n,) int64: the deleted passages whose postings are still there."""
-        return read_dead(self.tables) if self.row.dead else np.empty(0, np.int64)
+    def deleted_ids(self) -> NDArray[np.int64]:
+        """The (n,) int64 ids of deleted passages whose postings are still stored."""
+        return read_deleted_ids(self.tables) if self.row.dead else np.empty(0, np.int64)
 
     def postings(self, terms: Iterable[Term]) -> dict[Term, tuple[NDArray[Any], int]]:
-        """The postings of live passages for each term, and its document frequency.
+        """Return, for each term, the postings of live passages and the document frequency.
 
-        Behind them are those of the plain terms in labels.
+        The plain terms come again, after the others, as terms of labels.
         """
         distinct = with_labels(terms)
-        plain = read_postings(self.tables, plain_terms(distinct), self.dead)
+        plain = read_postings(self.tables, plain_terms(distinct), self.deleted_ids)
         return {
-            term: expanded_postings(term, plain)
+            term: merge_expansion(term, plain)
             if isinstance(term, Expansion)
             else (plain[term], len(plain[term]))
             for term in distinct
@@ -227,47 +232,47 @@ class PostgresView(View):
     def terms_beginning(
         self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
     ) -> list[str]:
-        return read_terms_beginning(self.tables, prefix, limit)
+        return read_terms_with_prefix(self.tables, prefix, limit)
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
-        asked = "SELECT name FROM retriever.fields WHERE number = %s ORDER BY name"
-        known = [name for (name,) in self.rows(asked, self.row.number)]
-        return dict.fromkeys(sorted(set(names).difference(known)), known)
+        statement = "SELECT name FROM retriever.fields WHERE number = %s ORDER BY name"
+        field_names = [name for (name,) in self.rows(statement, self.row.number)]
+        return dict.fromkeys(sorted(set(names).difference(field_names)), field_names)
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
-        ((found,),) = self.rows(
+        ((exists,),) = self.rows(
             "SELECT EXISTS (SELECT FROM {documents} AS d "
             "WHERE jsonb_typeof(d.metadata -> %s::text) = ANY(%s))",
             name,
             list(types),
         )
-        return bool(found)
+        return bool(exists)
 
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
     ) -> Facets:
-        chosen = MATCHES_ALL if where is None else condition(where.expression)
+        condition = MATCHES_ALL if where is None else sql_condition(where.expression)
         matching = [postings["passage"] for postings, _ in self.postings(terms or ()).values()]
-        values = np.concatenate([np.empty(0, np.int64), *matching]), *chosen.parameters
-        text = sql.SQL(chosen.text)
-        counted = "count(*), count(*) FILTER (WHERE matches)"
-        ((documents, matches),) = self.rows(f"SELECT {counted} {_PASSING}", *values, where=text)
-        found = {}
+        values = (np.concatenate([np.empty(0, np.int64), *matching]), *condition.parameters)
+        text = sql.SQL(condition.text)
+        counts = "count(*), count(*) FILTER (WHERE matches)"
+        ((documents, matches),) = self.rows(f"SELECT {counts} {_PASSING}", *values, where=text)
+        facets = {}
         for name in names:
             field = parse_field(name)[0]
             rows = self.rows(
-                f"SELECT x.metadata -> %s::text AS value, {counted} {_PASSING} "
+                f"SELECT x.metadata -> %s::text AS value, {counts} {_PASSING} "
                 "WHERE x.metadata -> %s::text IS NOT NULL GROUP BY value",
                 *(field, *values, field),
                 where=text,
             )
-            found[name] = counted_facet(name, rows, limit, queried=terms is not None)
-        return Facets(documents, None if terms is None else matches, found)
+            facets[name] = counted_facet(name, rows, limit, queried=terms is not None)
+        return Facets(documents, None if terms is None else matches, facets)
 
     def fields(self) -> list[FieldSummary]:
-        """The metadata fields of the documents, ascending by name; reads all metadata."""
-        rows = self._streamed("SELECT metadata::text, exact FROM {documents}")
-        return summaries_of(read_metadata(*row) for row in rows)
+        """Summarize the metadata fields, ascending by name; reads all metadata."""
+        rows = self._stream("SELECT metadata::text, exact FROM {documents}")
+        return summaries_of(decode_metadata(*row) for row in rows)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
         rows = self.rows(
@@ -275,7 +280,7 @@ class PostgresView(View):
             "WHERE p.passage = ANY(%s)",
             np.array(passages, np.int64),
         )
-        return self._complete(passages, dict(rows))
+        return self._require_all(passages, dict(rows))
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         rows = self.rows(
@@ -285,30 +290,30 @@ class PostgresView(View):
             np.array(passages, np.int64),
             outline=self._outline,
         )
-        found = {
-            passage: Passage(passage, id_, title, text, read_metadata(metadata, exact), *place)
+        stored = {
+            passage: Passage(passage, id_, title, text, decode_metadata(metadata, exact), *place)
             for passage, id_, title, text, metadata, exact, *place in rows
         }
-        return self._complete(passages, found)
+        return self._require_all(passages, stored)
 
     def vectors(self, passages: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
-        wanted = np.array(passages, np.int64)
-        chosen = "SELECT passage, embedding FROM {passages} WHERE passage = ANY(%s)"
-        found = self._complete(wanted.tolist(), dict(self.rows(chosen, wanted)))
-        packed = [found[passage] for passage in wanted.tolist()]
-        return unpacked_vectors(packed, self.row.dimensions)
+        ids = np.array(passages, np.int64)
+        statement = "SELECT passage, embedding FROM {passages} WHERE passage = ANY(%s)"
+        stored = self._require_all(ids.tolist(), dict(self.rows(statement, ids)))
+        packed = [stored[passage] for passage in ids.tolist()]
+        return unpack_vectors(packed, self.row.dimensions)
 
     def document(self, id_: str) -> StoredDocument | None:
         rows = self.rows(f"{_DOCUMENT} WHERE d.id = %s", id_, outline=self._outline)
-        return self._stored(rows[0]) if rows else None
+        return self._document_of(rows[0]) if rows else None
 
     def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
-        chosen = MATCHES_ALL if where is None else condition(where.expression)
+        condition = MATCHES_ALL if where is None else sql_condition(where.expression)
         text = f"{_DOCUMENT} WHERE {{where}} ORDER BY d.id"
-        where_part = sql.SQL(chosen.text)
-        return map(self._stored, self._streamed(text, *chosen.parameters, where=where_part))
+        rows = self._stream(text, *condition.parameters, where=sql.SQL(condition.text))
+        return map(self._document_of, rows)
 
-    def _streamed(
+    def _stream(
         self, text: str, *values: Any, **parts: sql.Composable
     ) -> Iterator[tuple[Any, ...]]:
         name = f"streamed_{next(_CURSORS)}"
@@ -316,28 +321,28 @@ class PostgresView(View):
             database_errors(self.location),
             self.tables.connection.cursor(name, binary=True) as cursor,
         ):
-            cursor.itersize = _STREAMED
+            cursor.itersize = _STREAMED_ROWS
             cursor.execute(self.tables.statement(text, outline=self._outline, **parts), values)
             yield from cursor
 
-    def _stored(self, row: tuple[Any, ...]) -> StoredDocument:
+    def _document_of(self, row: tuple[Any, ...]) -> StoredDocument:
         id_, title, text, metadata, exact, content_hash, checksum, outline, *spans = row
         passages = sorted(zip(*spans, strict=True))
         if document_checksum(passages, id_, title, text, "", content_hash, outline) != checksum:
             raise damaged(self.location, f"the document {id_!r} was altered")
-        return StoredDocument(id_, title, text, read_metadata(metadata, exact), passages, outline)
+        return StoredDocument(id_, title, text, decode_metadata(metadata, exact), passages, outline)
 
     def count_documents(self) -> int:
         return self.row.documents
 
     def count_copies(self) -> int:
-        counted = "SELECT count(DISTINCT substring(hash FOR %s)) FROM {documents}"
-        ((distinct,),) = self.rows(counted, CONTENT_BYTES)
+        statement = "SELECT count(DISTINCT substring(hash FOR %s)) FROM {documents}"
+        ((distinct,),) = self.rows(statement, CONTENT_BYTES)
         return self.count_documents() - int(distinct)
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        chosen = "SELECT id, hash FROM {documents} WHERE id = ANY(%s)"
-        return dict(self.rows(chosen, list(ids)))
+        statement = "SELECT id, hash FROM {documents} WHERE id = ANY(%s)"
+        return dict(self.rows(statement, list(ids)))
 
     def check_settings(self) -> None:
         if not self.row.is_sealed:
@@ -371,69 +376,77 @@ class PostgresView(View):
         }
 
     def problems(self) -> Iterator[str]:
-        """Read everything that the index has; one line per problem found.
+        """Read everything that the index holds; yield one line for each problem.
 
-        What pages hold is the server's to check (``initdb --data-checksums``, ``pg_amcheck``).
+        The server checks its pages itself (``initdb --data-checksums``, ``pg_amcheck``).
         """
-        place = self.location
-        row = self.row
-        documents = 0
-        owned = 0
-        if not row.is_sealed:
-            yield f"{place}: a setting was altered (the checksum of all differs)"
+        location = self.location
+        if not self.row.is_sealed:
+            yield f"{location}: a setting was altered (the checksum of all differs)"
         if problem := self.tables.languages().problem(self.setting(LANGUAGES, {})):
-            yield f"{place}: {problem}"
-        for one in self._streamed(_DOCUMENT):
-            documents = documents + 1
-            owned = owned + len(one[-1])
+            yield f"{location}: {problem}"
+        document_count = 0
+        span_count = 0
+        for row in self._stream(_DOCUMENT):
+            document_count += 1
+            span_count += len(row[-1])
             try:
-                self._stored(one)
+                self._document_of(row)
             except DamagedIndexError as error:
                 yield str(error)
+        yield from self._count_problems(document_count, span_count)
+        if self.row.has_graph and not graph_is_valid(self.tables):
+            yield (
+                f"{location}: the HNSW graph is missing or invalid; `retriever compact "
+                "--index-type hnsw` builds it again"
+            )
+
+    def _count_problems(self, document_count: int, span_count: int) -> Iterator[str]:
+        """Compare the counts of the index with its rows, and lengths with postings."""
         ((packed,),) = self.rows(
             "SELECT string_agg(int8send(passage) || int8send(length), ''::bytea ORDER BY passage) "
             "FROM {passages}"
         )
-        # The last row is of no passage, so that each posting has a place.
-        passages, lengths = np.append(ids_of(packed), [2**63 - 1, 0]).reshape(-1, 2).T
-        dead = read_dead(self.tables)
-        for what, expected, found in (
-            ("documents", row.documents, documents),
+        # A last row above all passages gives each posting a place.
+        passages, lengths = np.append(unpack_ids(packed), [2**63 - 1, 0]).reshape(-1, 2).T
+        deleted_ids = read_deleted_ids(self.tables)
+        row = self.row
+        for noun, expected, count_ in (
+            ("documents", row.documents, document_count),
             ("passages", row.passages, len(passages) - 1),
-            ("passages of documents", row.passages, owned),
+            ("passages of documents", row.passages, span_count),
             ("terms", row.total_length, lengths.sum()),
-            ("deleted passages", row.dead, len(dead)),
+            ("deleted passages", row.dead, len(deleted_ids)),
         ):
-            if found != expected:
-                yield f"{place}: expected {expected} {what}, as the index says, found {found}"
+            if count_ != expected:
+                yield (
+                    f"{self.location}: expected {expected} {noun}, as the index says, found "
+                    f"{count_}"
+                )
         sums = np.zeros(len(passages), np.int64)
         wrong = np.int64(0)
-        for *_, postings in all_blocks(self.tables):
-            held = postings["passage"]
-            places = np.searchsorted(passages, held)
-            known = passages[places] == held
-            np.add.at(sums, places[known], postings["frequency"][known])
-            wrong += np.count_nonzero(postings["length"][known] != lengths[places[known]])
-            wrong += np.count_nonzero(~np.isin(held[~known], dead))
+        for *_, postings in stream_blocks(self.tables):
+            ids = postings["passage"]
+            places = np.searchsorted(passages, ids)
+            is_live = passages[places] == ids
+            np.add.at(sums, places[is_live], postings["frequency"][is_live])
+            wrong += np.count_nonzero(postings["length"][is_live] != lengths[places[is_live]])
+            wrong += np.count_nonzero(~np.isin(ids[~is_live], deleted_ids))
         differing = np.count_nonzero(sums != lengths)
         if differing or wrong:
             yield (
-                f"{place}: the postings of {differing} passages do not add up to their lengths, "
-                f"and {wrong} are of other passages or lengths; index again with --recreate"
-            )
-        if row.has_graph and not graph_is_valid(self.tables):
-            yield (
-                f"{place}: the HNSW graph is missing or invalid; `retriever compact --index-type "
-                "hnsw` builds it again"
+                f"{self.location}: the postings of {differing} passages do not add up to their "
+                f"lengths, and {wrong} are of other passages or lengths; index again with "
+                "--recreate"
             )
 
-    def _complete(self, wanted: Iterable[int], found: dict[int, Any]) -> dict[int, Any]:
-        for passage in {*wanted} - found.keys():
+    def _require_all(self, passages: Iterable[int], stored: dict[int, Any]) -> dict[int, Any]:
+        for passage in {*passages} - stored.keys():
             raise damaged(self.location, f"passage {passage} belongs to no document")
-        return found
+        return stored
 
 
-# Documents that pass a filter, each with whether it holds one of some passages.
+# Documents that pass a filter, each with whether it has one of the given passages.
 _PASSING = (
     "FROM (SELECT d.metadata, m.doc IS NOT NULL AS matches FROM {documents} AS d LEFT JOIN "
     "(SELECT DISTINCT doc FROM {passages} WHERE passage = ANY(%s)) AS m USING (doc) "
@@ -449,7 +462,7 @@ _DOCUMENT = (
 
 
 def damaged(location: PostgresLocation, reason: object) -> DamagedIndexError:
-    """The error to raise if what is stored was altered."""
+    """Return the error for altered data."""
     return DamagedIndexError(
         f"{location}: {' '.join(str(reason).split())}; restore the database from a backup, or "
         "index again with --recreate"

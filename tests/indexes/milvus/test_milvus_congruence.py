@@ -148,7 +148,7 @@ def test_filters_select_what_they_say_or_are_refused(pair):
 )
 def test_what_milvus_cannot_do_is_refused_in_one_line(pair, options, message):
     for index in pair.both:
-        index.add([{"id": "fig", "title": "Fig", "text": "figbud " * 12, "metadata": {"a": 1}}])
+        index.add([{"id": "fig", "title": "Fig", "text": "figbud " * 12, "a": 1}])
     with pytest.raises((ConfigError, FilterError), match=message) as refused:
         pair.both[1].search("figbud", **options)
     assert "\n" not in str(refused.value)

@@ -136,10 +136,10 @@ def test_streams_of_one_view_are_read_side_by_side(store):
 
 def test_an_old_server_or_extension_is_refused(postgres_server, postgres_url, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(schema_module, "LEAST_SERVER", 99)
+        patched.setattr(schema_module, "OLDEST_SERVER", 99)
         with refused(ConfigError, match="expected PostgreSQL 99 or newer"):
             open_store(postgres_url).exists()
-    monkeypatch.setattr(schema_module, "_LEAST_VECTOR", (99, 0))
+    monkeypatch.setattr(schema_module, "_OLDEST_VECTOR", (99, 0))
     with postgres_server.connect() as connection:
         connection.execute("CREATE DATABASE old")
     with refused(ConfigError, match=r"expected pgvector .* found 0\."):

@@ -14,14 +14,14 @@ from where_reference import DOCUMENTS, FILTERS, evaluate, quoted, render
 
 from indexes import NewDocument, SourceError, compile_where
 from indexes.folder.documents import metadata_json
-from indexes.postgres.filters import condition, read_metadata, stored_metadata
+from indexes.postgres.filters import decode_metadata, encode_metadata, sql_condition
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=75)
 @given(FILTERS, DOCUMENTS, st.randoms(use_true_random=False))
 def test_a_condition_agrees_with_an_independent_evaluator(rows, node, documents, rng):
-    where = condition(compile_where(render(node, rng)).expression)
-    stored = [(d["id"], d["title"], stored_metadata(d["metadata"])[0]) for d in documents]
+    where = sql_condition(compile_where(render(node, rng)).expression)
+    stored = [(d["id"], d["title"], encode_metadata(d["metadata"])[0]) for d in documents]
     text = (
         "SELECT {where} IS TRUE "
         "FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS u (i, t, m, n), "
@@ -41,7 +41,7 @@ def rows(postgres_server):
 
 
 def test_an_index_over_a_field_answers_a_range(store, postgres_server):
-    where = condition(compile_where("year >= 2020 and lang = 'en'").expression)
+    where = sql_condition(compile_where("year >= 2020 and lang = 'en'").expression)
     with viewed(store) as view:
         tables = view.tables
     with postgres_server.connect() as connection:
@@ -50,7 +50,7 @@ def test_an_index_over_a_field_answers_a_range(store, postgres_server):
         text = "EXPLAIN SELECT FROM {documents} AS d WHERE {where}"
         query = tables.statement(text, where=sql.SQL(where.text))
         plan = str(connection.execute(query, where.parameters).fetchall())
-        alone = condition(compile_where("year >= 2020").expression)
+        alone = sql_condition(compile_where("year >= 2020").expression)
         query = tables.statement(text, where=sql.SQL(alone.text))
         ranged = str(connection.execute(query, alone.parameters).fetchall())
     assert "metadata @>" in plan
@@ -64,7 +64,10 @@ def test_an_index_over_a_field_answers_a_range(store, postgres_server):
 def test_no_name_value_or_term_reaches_sql(store, hostile):
     name = quoted(hostile, "`")
     where = compile_where(f"{name} = {quoted(hostile, chr(39))}")
-    assert condition(where.expression).text == condition(compile_where("a = 'b'").expression).text
+    assert (
+        sql_condition(where.expression).text
+        == sql_condition(compile_where("a = 'b'").expression).text
+    )
     one = NewDocument(hostile, hostile, hostile, {hostile: hostile, "x": [hostile]}, b"h", [(0, 1)])
     with store.writer() as writer:
         writer.commit([one], np.ones((1, DIMENSIONS), np.float32), [[hostile, "\0", "\ud800"]])
@@ -95,9 +98,9 @@ def test_no_name_value_or_term_reaches_sql(store, hostile):
     ],
 )
 def test_metadata_comes_back_as_it_was(rows, metadata):
-    stored, exact = stored_metadata(metadata)
+    stored, exact = encode_metadata(metadata)
     (again,) = rows.execute("SELECT %s::jsonb::text", (stored,)).fetchone()
-    found = read_metadata(again, exact)
+    found = decode_metadata(again, exact)
     assert metadata_json(found) == metadata_json(metadata)
     assert json.dumps(found) == json.dumps(json.loads(metadata_json(metadata)))
 

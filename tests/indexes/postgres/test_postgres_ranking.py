@@ -75,7 +75,7 @@ def test_the_graph_answers_unfiltered_queries_and_a_scan_those_that_ask_for_ever
     view, vectors, monkeypatch
 ):
     asked = []
-    for name in ("_from_graph", "_scan"):
+    for name in ("_search_graph", "_scan"):
         original = getattr(ranking_module.PostgresRanking, name)
 
         def spy(self, *arguments, name=name, original=original):
@@ -85,12 +85,12 @@ def test_the_graph_answers_unfiltered_queries_and_a_scan_those_that_ask_for_ever
         monkeypatch.setattr(ranking_module.PostgresRanking, name, spy)
     (query,) = queries(vectors, 1)
     view.ranking().candidates([query], "dense", TOP)
-    assert asked == ["_from_graph"]
+    assert asked == ["_search_graph"]
     view.ranking(recall=0.5).candidates([query], "dense", TOP)
-    assert asked == ["_from_graph", "_scan"]
+    assert asked == ["_search_graph", "_scan"]
     # The filter lets so few pass that they are looked up.
     view.ranking(where=compile_where("n = 3")).candidates([query], "dense", TOP)
-    assert asked == ["_from_graph", "_scan", "_scan"]
+    assert asked == ["_search_graph", "_scan", "_scan"]
 
 
 def test_a_filter_that_is_asked_again_sees_a_commit_in_between(postgres_url):

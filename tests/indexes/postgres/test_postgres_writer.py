@@ -45,7 +45,7 @@ def test_small_commits_are_joined_and_answers_stay(store):
 
 
 def test_postings_of_deleted_passages_are_dropped_where_they_are_many(store, monkeypatch):
-    monkeypatch.setattr(writer_module, "_FEW_DEAD", 5)
+    monkeypatch.setattr(writer_module, "_MAX_DELETED", 5)
     with store.writer() as writer:
         writer.commit(*documents([f"d{n}" for n in range(20)]))
         reader = store.reader()
@@ -66,7 +66,7 @@ def test_postings_of_deleted_passages_are_dropped_where_they_are_many(store, mon
     assert store.verify() == []
 
 
-@pytest.mark.parametrize("job", ["join_batches", "purge"])
+@pytest.mark.parametrize("job", ["join_batches", "purge_postings"])
 def test_upkeep_that_another_one_overtakes_does_nothing(store, monkeypatch, job):
     with store.writer() as one, store.writer() as two:
         for number in range(3):
@@ -100,7 +100,7 @@ def test_the_scores_of_passages_are_sums_in_the_order_of_terms(span):
     for held, values in parts:
         for passage, value in zip(held.tolist(), values.tolist(), strict=True):
             expected[passage] = expected.get(passage, 0.0) + value
-    passages, scores = postings_module.passage_scores(parts)
+    passages, scores = postings_module.sum_scores(parts)
     assert passages.tolist() == sorted(expected)
     assert scores.tolist() == [expected[one] for one in sorted(expected)]
 
