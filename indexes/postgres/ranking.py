@@ -22,9 +22,10 @@ from indexes.bm25.formulas import BM25Settings, formula_of, mean_okapi_idf, weig
 from indexes.bm25.scoring import term_factors, top_places
 from indexes.errors import ConfigError
 from indexes.filters.grammar import Where
+from indexes.postgres.connection import PostgresLocation, database_errors
 from indexes.postgres.filters import MATCHES_ALL, SqlCondition, sql_condition
 from indexes.postgres.postings import sum_scores, unpack_ids, vocabulary_frequencies
-from indexes.postgres.schema import PostgresLocation, Tables, database_errors
+from indexes.postgres.schema import Tables
 from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings, Term
 from indexes.vectors.choice import AUTO, FLAT_LIMIT
 from indexes.vectors.flat import exact_scores, nearest_of, rounded, tie_slack

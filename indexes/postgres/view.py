@@ -25,6 +25,7 @@ from indexes.errors import ClosedIndexError, DamagedIndexError, NotAnIndexError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
 from indexes.folder.documents import document_checksum
+from indexes.postgres.connection import Connection, PostgresLocation, connect, database_errors
 from indexes.postgres.filters import MATCHES_ALL, decode_metadata, sql_condition
 from indexes.postgres.postings import (
     merge_expansion,
@@ -35,18 +36,7 @@ from indexes.postgres.postings import (
     unpack_ids,
 )
 from indexes.postgres.ranking import PostgresRanking, graph_is_valid, unpack_vectors
-from indexes.postgres.schema import (
-    FORMAT_VERSION,
-    TABLES,
-    Connection,
-    IndexRow,
-    PostgresLocation,
-    Tables,
-    connect,
-    database_errors,
-    find_index,
-    has_tables,
-)
+from indexes.postgres.schema import FORMAT_VERSION, TABLES, IndexRow, Tables, find_index, has_tables
 from indexes.protocol import (
     CONTENT_BYTES,
     LANGUAGES,

@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from indexes.milvus import MilvusStore
 from indexes.milvus.connection import parse_location as milvus_location
-from indexes.postgres.schema import parse_location as postgres_location
+from indexes.postgres.connection import parse_location as postgres_location
 from indexes.postgres.store import PostgresStore
 
 SECRET = "sekret"

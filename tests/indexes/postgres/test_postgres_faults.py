@@ -25,6 +25,7 @@ from indexes import (
     StructureSettings,
     open_store,
 )
+from indexes.postgres import connection as connection_module
 from indexes.postgres import schema as schema_module
 
 BATCH = 10
@@ -136,7 +137,7 @@ def test_streams_of_one_view_are_read_side_by_side(store):
 
 def test_an_old_server_or_extension_is_refused(postgres_server, postgres_url, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(schema_module, "OLDEST_SERVER", 99)
+        patched.setattr(connection_module, "OLDEST_SERVER", 99)
         with refused(ConfigError, match="expected PostgreSQL 99 or newer"):
             open_store(postgres_url).exists()
     monkeypatch.setattr(schema_module, "_OLDEST_VECTOR", (99, 0))

@@ -22,7 +22,7 @@ from store_samples import (
 from indexes import IndexLockedError, NotAnIndexError, open_store
 from indexes.postgres import postings as postings_module
 from indexes.postgres import schema as locks_module
-from indexes.postgres import store as writer_module
+from indexes.postgres import writer as writer_module
 
 
 def frequencies(store, terms):
