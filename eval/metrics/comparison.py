@@ -22,9 +22,9 @@ Run = Mapping[str, Scores]
 Qrels = Mapping[str, Grades]
 SIGNIFICANT = 0.05
 """A difference is marked where its p-value after Holm's correction is below this."""
-# Below it the coverage of 95% intervals is nearer 90% on most measures, and lower where values are
-# equal on most queries.
-_FEW = 20
+# With fewer queries the coverage of 95% intervals is near 90% on most measures, and lower where
+# most values are equal.
+_MIN_QUERIES = 20
 _LONGEST_QUERY = 100
 
 
@@ -37,8 +37,8 @@ class Difference:
         low, high: its 95% interval.
         p: of the paired test, two-sided.
         adjusted: p after Holm's correction over the systems that are compared.
-        better, worse: queries or examples on which the system is above, and below, the baseline;
-            None where single ones have no value, as in a correlation.
+        better, worse: number of queries or examples where the system is above, and below, the
+            baseline; None where a single example has no value, as in a correlation.
     """
 
     value: float
@@ -104,20 +104,20 @@ class Comparison:
         return tuple(self.missing)
 
     def differences(self, measure: str, name: str) -> Floats:
-        """(queries,) value of a system minus that of the baseline."""
+        """Return a system's (queries,) values minus the baseline's."""
         values = self.values[measure]
         names = self.names
-        found: Floats = values[names.index(name)] - values[names.index(self.baseline)]
-        return found
+        difference: Floats = values[names.index(name)] - values[names.index(self.baseline)]
+        return difference
 
     def most_different(self, measure: str, name: str, count: int) -> list[tuple[str, float]]:
-        """The queries with the greatest absolute difference but 0 from the baseline; ties by id."""
+        """Return the queries that differ most from the baseline, and by how much; ties by id."""
         differences = zip(self.queries, self.differences(measure, name).tolist(), strict=True)
-        found = [(query, difference) for query, difference in differences if difference != 0]
-        return sorted(found, key=lambda pair: (-abs(pair[1]), pair[0]))[:count]
+        differing = [(query, difference) for query, difference in differences if difference != 0]
+        return sorted(differing, key=lambda pair: (-abs(pair[1]), pair[0]))[:count]
 
     def text(self, queries: Mapping[str, str] | None = None, top: int = 5) -> str:
-        """A table for each measure, and below it the queries that differ most.
+        """Return a table for each measure, and below it the queries that differ most.
 
         Args:
             queries: id to text.
@@ -145,7 +145,7 @@ class Comparison:
         return "\n".join(lines)
 
     def to_json(self, queries: Mapping[str, str] | None = None, top: int = 5) -> dict[str, object]:
-        """Everything but the values of all queries, as JSON values; the arguments are of `text`."""
+        """Return all but the values of single queries as JSON values; arguments as in `text`."""
         texts = queries or {}
         return {
             "queries": len(self.queries),
@@ -189,8 +189,8 @@ def compare(
         measures: names, see `eval.metrics.measures`.
         baseline: a name in `runs`; None takes the first.
         keep_without_positive: count queries without a relevant document, as zero.
-        resamples: of the randomization test.
-        seed: of the resamples.
+        resamples: number of resamples of the randomization test.
+        seed: random seed of the resamples.
 
     Raises:
         ConfigError: the baseline is no run, or a measure is unknown.
@@ -198,21 +198,23 @@ def compare(
         SourceError: a file cannot be read.
     """
     judged = qrels if isinstance(qrels, Mapping) else read_qrels(qrels)
-    answered = {query for query, grades in judged.items() if any(g >= 1 for g in grades.values())}
+    answered = {
+        query for query, grades in judged.items() if any(grade >= 1 for grade in grades.values())
+    }
     counted = {
         query: grades
         for query, grades in judged.items()
         if keep_without_positive or query in answered
     }
     if judged and not counted:
-        found_none = f"found none among {len(judged):,}; check the grades"
-        raise BadInputError(f"qrels: expected a query with a grade of at least 1, {found_none}")
+        remedy = f"found none among {len(judged):,}; check the grades"
+        raise BadInputError(f"qrels: expected a query with a grade of at least 1, {remedy}")
     values = {}
     missing = {}
-    for name, given in runs.items():
-        run = given if isinstance(given, Mapping) else read_run(given)
-        found = run_values(run, counted, measures)
-        values[name] = {measure: one[None] for measure, one in found.items()}
+    for name, run_or_path in runs.items():
+        run = run_or_path if isinstance(run_or_path, Mapping) else read_run(run_or_path)
+        measured = run_values(run, counted, measures)
+        values[name] = {measure: query_values[None] for measure, query_values in measured.items()}
         missing[name] = sum(query not in run for query in counted)
     return compare_systems(
         values,
@@ -226,7 +228,11 @@ def compare(
 
 
 def check_baseline(baseline: str | None, names: Sequence[str], kind: str) -> str:
-    """The name that the others are compared with; the first one if None."""
+    """Return the name of the baseline: the first name if None.
+
+    Raises:
+        ConfigError: `baseline` is not among `names`.
+    """
     if baseline is not None and baseline not in names:
         raise ConfigError(
             f"baseline: expected one of the {kind} ({', '.join(names)}), found {baseline!r}"
@@ -244,17 +250,23 @@ def compare_systems(
     baseline: str | None,
     resampling: Resampling,
 ) -> Comparison:
-    """Compare systems by system to measure to (seeds, queries) float64 in [0, 1]."""
+    """Compare systems; `values` is system to measure to (seeds, queries) float64 in [0, 1]."""
     baseline = check_baseline(baseline, list(values), "runs")
     means = {}
     scores = {}
     for measure in values[baseline]:
-        seeds = {name: found[measure] for name, found in values.items()}
-        spreads = {name: mean_and_spread(one.mean(axis=1))[1] for name, one in seeds.items()}
+        seeds = {name: by_measure[measure] for name, by_measure in values.items()}
+        spreads = {
+            name: mean_and_spread(seed_values.mean(axis=1))[1]
+            for name, seed_values in seeds.items()
+        }
         # Where all seeds are equal, the mean is that value exactly.
-        found = {name: one[0] + (one - one[0]).mean(axis=0) for name, one in seeds.items()}
-        scores[measure] = compare_values(found, baseline, resampling, spreads)
-        means[measure] = np.stack(list(found.values()))
+        system_means = {
+            name: seed_values[0] + (seed_values - seed_values[0]).mean(axis=0)
+            for name, seed_values in seeds.items()
+        }
+        scores[measure] = compare_values(system_means, baseline, resampling, spreads)
+        means[measure] = np.stack(list(system_means.values()))
     return Comparison(
         queries=queries,
         without_positive=without_positive,
@@ -272,34 +284,40 @@ def compare_values(
     resampling: Resampling,
     spreads: Mapping[str, float | None] | None = None,
 ) -> dict[str, Score]:
-    """Compare systems by their (units,) values in [0, 1]; `spreads` are those over seeds."""
+    """Compare systems by their (units,) values in [0, 1]; `spreads` are deviations over seeds."""
     differences = {
-        name: found - values[baseline] for name, found in values.items() if name != baseline
+        name: query_values - values[baseline]
+        for name, query_values in values.items()
+        if name != baseline
     }
-    drawn = resampling.resamples, resampling.seed
-    p_values = [randomization_test(one, *drawn) for one in differences.values()]
+    draws = resampling.resamples, resampling.seed
+    p_values = [randomization_test(values, *draws) for values in differences.values()]
     tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))
     scores = {}
-    for name, found in values.items():
+    for name, query_values in values.items():
         difference = None
         if name in differences:
-            one = differences[name]
-            better = int((one > 0).sum())
-            worse = int((one < 0).sum())
+            changes = differences[name]
             difference = Difference(
-                float(one.mean()), *mean_interval(one, -1.0), *tested[name], better, worse
+                float(changes.mean()),
+                *mean_interval(changes, -1.0),
+                *tested[name],
+                better=int((changes > 0).sum()),
+                worse=int((changes < 0).sum()),
             )
         spread = None if spreads is None else spreads[name]
-        scores[name] = Score(float(found.mean()), spread, *mean_interval(found, 0.0), difference)
+        scores[name] = Score(
+            float(query_values.mean()), spread, *mean_interval(query_values, 0.0), difference
+        )
     return scores
 
 
-# The value of a measure, and its standard deviation over seeds if there are several.
+# Mean of a measure, and its standard deviation over seeds if there are several.
 Value = tuple[float, float | None]
 
 
 def mean_and_spread(values: Sequence[float] | Floats) -> Value:
-    """The mean, and the standard deviation (n - 1), or None for a single value."""
+    """Return the mean, and the standard deviation (n - 1), or None for a single value."""
     # The deviation from the first value is exactly 0 where all are equal.
     differences = np.subtract(values, values[0])
     spread = float(differences.std(ddof=1)) if len(values) > 1 else None
@@ -307,56 +325,57 @@ def mean_and_spread(values: Sequence[float] | Floats) -> Value:
 
 
 def percent(value: float, spread: float | None = None) -> str:
-    """A value times 100, with ± its standard deviation."""
+    """Format a value times 100, with ± its standard deviation."""
     return f"{100 * value:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
 
 
 def score_cell(score: Score) -> str:
-    """A score times 100 with ± its spread, and * where it differs significantly."""
+    """Format a score times 100 with ± its spread, and * where it differs significantly."""
     mark = score.difference is not None and score.difference.significant
     return f"{percent(score.value, score.spread)}{'*' if mark else ''}"
 
 
 def interval(low: float, high: float, scale: float = 100, digits: int = 2, sign: str = "") -> str:
-    """An interval as text; the sign "+" shows that of positive numbers too."""
+    """Format an interval; with `sign` "+", positive numbers have a sign too."""
     return f"{scale * low:{sign}.{digits}f} to {scale * high:{sign}.{digits}f}"
 
 
 def few_remark(count: int, unit: str) -> Iterator[str]:
-    """Says that intervals are too short where there are few queries; nothing otherwise."""
-    if count < _FEW:
+    """Yield a remark if there are so few queries that intervals are too short."""
+    if count < _MIN_QUERIES:
         yield (
-            f"intervals from fewer than {_FEW} {unit} are often too short, above all where most "
-            "values are equal"
+            f"intervals from fewer than {_MIN_QUERIES} {unit} are often too short, above all where "
+            "most values are equal"
         )
 
 
 def shortened(text: str, longest: int) -> str:
-    """The beginning of a text if it has more characters than this."""
+    """Return a text, cut to at most `longest` characters with an ellipsis."""
     return text if len(text) <= longest else f"{text[: longest - 2]} …"
 
 
 def comparison_table(
     title: str, unit: str, scores: Mapping[str, Score], *, scale: float = 100, digits: int = 2
 ) -> Table:
-    """Systems with intervals, and with differences from the baseline where there are several."""
+    """Return a table of systems: values with intervals, differences where there are several."""
     columns = [unit, "value", "95% interval"]
     if len(scores) > 1:
         columns += ["difference", "95% interval", "p", "Holm"]
-        if any(one.difference and one.difference.better is not None for one in scores.values()):
+        differences = [score.difference for score in scores.values() if score.difference]
+        if any(difference.better is not None for difference in differences):
             columns += ["better", "worse"]
     rows = []
     for name, score in scores.items():
         spread = "" if score.spread is None else f" ± {scale * score.spread:.{digits}f}"
         row = [name, f"{scale * score.value:.{digits}f}{spread}"]
         row.append(interval(score.low, score.high, scale, digits))
-        one = score.difference
-        if one is not None:
-            row.append(f"{scale * one.value:+.{digits}f}")
-            row.append(interval(one.low, one.high, scale, digits, "+"))
-            row += [f"{one.p:.4f}", f"{one.adjusted:.4f}"]
-            if one.better is not None and one.worse is not None:
-                row += [f"{one.better:,}", f"{one.worse:,}"]
+        difference = score.difference
+        if difference is not None:
+            row.append(f"{scale * difference.value:+.{digits}f}")
+            row.append(interval(difference.low, difference.high, scale, digits, "+"))
+            row += [f"{difference.p:.4f}", f"{difference.adjusted:.4f}"]
+            if difference.better is not None and difference.worse is not None:
+                row += [f"{difference.better:,}", f"{difference.worse:,}"]
         elif len(scores) > 1:
             row.append("baseline")
         rows.append((*row, *[""] * (len(columns) - len(row))))

@@ -18,37 +18,38 @@ Floats = NDArray[np.float64]
 CorrelationName = Literal["spearman", "pearson"]
 CORRELATIONS: tuple[CorrelationName, ...] = get_args(CorrelationName)
 
-# To this many decimals cosines are rounded before they are correlated with scores: those of
-# identical texts are 1 only up to the rounding of float64, and must tie.
+# Decimals of a cosine that is correlated with scores. Identical texts have a cosine of 1 only up to
+# the rounding of float64, and must tie.
 CORRELATED_DECIMALS = 10
-# To this many they are rounded before candidates are ranked by them, as an index does it: the
-# vectors of texts that read the same to the encoder differ in the seventh digit by batch.
+# Decimals of a cosine that ranks candidates, as in an index. The vectors of texts that are the same
+# to the encoder differ in the seventh digit between batches.
 RANKED_DECIMALS = 6
 # Adding 1.5 · 2^52 to a number below 2^51 leaves its nearest integer in the low bits of the sum.
 _TO_INTEGER = 1.5 * 2.0**52
 _TO_INTEGER_BITS = int(np.float64(_TO_INTEGER).view(np.int64))
+# Relative variance below which scores count as constant.
 _CONSTANT = 1e-24
 
 
 def cosines(left: NDArray[np.floating], right: NDArray[np.floating]) -> NDArray[np.float64]:
-    """(pairs,) cosines of the rows of two (pairs, d) arrays, in float64; 0 with a zero vector."""
+    """Return (pairs,) float64 cosines of the rows of two (pairs, d) arrays; 0 for a zero vector."""
     left = left.astype(np.float64)
     right = right.astype(np.float64)
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     products = np.einsum("ij,ij->i", left, right)
-    found: NDArray[np.float64] = np.divide(
+    similarities: NDArray[np.float64] = np.divide(
         products, lengths, out=np.zeros_like(products), where=lengths > 0
     )
-    return found
+    return similarities
 
 
 def correlations(scores: Floats, gold: Floats) -> dict[str, float]:
-    """Spearman's and Pearson's correlation of (pairs,) scores below 1e4 with gold scores."""
+    """Return both correlations of (pairs,) scores below 1e4 with gold scores, by name."""
     return {name: float(Correlation(gold, name)(scores[None].copy())[0]) for name in CORRELATIONS}
 
 
 class Correlation:
-    """Correlation with (pairs,) finite gold scores, of which at least two differ."""
+    """Correlation with (pairs,) finite gold scores, at least two of them different."""
 
     unit = "pairs"
 
@@ -69,18 +70,20 @@ class Correlation:
             self._centered = self._gold - self._gold.mean()
             self._spread = float(self._centered @ self._centered)
             return
-        ones = np.ones((1, self.units))
+        equal_weights = np.ones((1, self.units))
         # Doubled, an average rank is a whole number.
-        self._doubled = np.rint(2 * _weighted_ranks(ones, _Groups(self._gold))[0]).astype(np.int64)
+        self._doubled = np.rint(2 * _weighted_ranks(equal_weights, _Groups(self._gold))[0]).astype(
+            np.int64
+        )
         self._positions = 2 * np.arange(self.units, dtype=np.float64) + 1 - self.units
         self._spread = float(((self._doubled - (self.units + 1.0)) ** 2).sum())
 
     def take(self, pairs: NDArray[np.int64]) -> Correlation:
-        """The same correlation over the pairs at these positions."""
+        """Return the same correlation over the pairs at these positions."""
         return Correlation(self._gold[pairs], self.name)
 
     def __call__(self, cosines: Floats) -> Floats:
-        """(rows, pairs) cosines, which may be overwritten, to (rows,) correlations."""
+        """Return (rows,) correlations of (rows, pairs) cosines, which may be overwritten."""
         if self.name == "spearman":
             return self._spearman(cosines)
         cosines -= cosines.mean(axis=1, keepdims=True)
@@ -88,7 +91,7 @@ class Correlation:
         return _ratio(cosines @ self._centered, spread, self._spread)
 
     def resampled(self, cosines: Floats, weights: Floats) -> Floats:
-        """(resamples, rows) correlations; weights (resamples, pairs) count the draws of pairs."""
+        """Return (resamples, rows) correlations; (resamples, pairs) weights count the draws."""
         if self.name == "spearman":
             gold = _weighted_ranks(weights, _Groups(self._gold))
             rows = (_Groups(row) for row in np.round(cosines, CORRELATED_DECIMALS))
@@ -119,7 +122,7 @@ class Correlation:
 
 
 def pair_correlation(gold: Floats, name: str | None, source: str) -> Correlation:
-    """The correlation with gold scores by its name or Spearman's; `source` is for messages."""
+    """Return the correlation of this name, Spearman's if None; `source` is for messages."""
     if name not in (None, *CORRELATIONS):
         raise ConfigError(
             f"objective: expected {' or '.join(CORRELATIONS)} for scored pairs, found {name}; "
@@ -132,7 +135,7 @@ def pair_correlation(gold: Floats, name: str | None, source: str) -> Correlation
 
 
 def _whole(cosines: Floats) -> NDArray[np.int64]:
-    """The cosines in units of 1e-10, in place."""
+    """Convert cosines to integers in units of 1e-10, in place."""
     cosines *= 10.0**CORRELATED_DECIMALS
     cosines += _TO_INTEGER
     whole: NDArray[np.int64] = cosines.view(np.int64)
@@ -143,8 +146,9 @@ def _whole(cosines: Floats) -> NDArray[np.int64]:
 def _average_ties(
     tied: NDArray[np.bool_], gold: Floats, positions: Floats, products: Floats, spread: Floats
 ) -> None:
-    """Give tied cosines, which equal the next, the average of their ranks, by correcting `products`
-    and `spread`; the positions are doubled centered ranks without ties.
+    """Correct `products` and `spread`, in place, for the average ranks of tied cosines.
+
+    `tied` marks a cosine that equals the next; `positions` are doubled centered ranks without ties.
     """
     subsets, pairs = gold.shape
     # False before and after each row, so that no run continues into the next row.
@@ -172,7 +176,7 @@ def _ratio(products: Floats, spread: Floats, gold_spread: float) -> Floats:
 
 
 class _Groups:
-    """Values by rank: their order, where each distinct one begins, and which one each is."""
+    """Values by rank: their order, the start of each group of equal values, the group of each."""
 
     def __init__(self, values: Floats) -> None:
         self.order = np.argsort(values, kind="stable")
@@ -184,21 +188,21 @@ class _Groups:
 
 
 def _weighted_ranks(weights: Floats, values: _Groups) -> Floats:
-    """(resamples, pairs) average ranks from 1; each pair occurs as often as its weight says."""
+    """Return (resamples, pairs) average ranks from 1; a pair occurs as often as its weight."""
     counts = np.add.reduceat(weights[:, values.order], values.starts, axis=1)
     averages = np.cumsum(counts, axis=1) - (counts - 1) / 2
     ranks: Floats = averages[:, values.group]
     return ranks
 
 
-def _weighted_pearson(weights: Floats, one: Floats, other: Floats) -> Floats:
+def _weighted_pearson(weights: Floats, left: Floats, right: Floats) -> Floats:
     total = weights.sum(axis=1, keepdims=True)
 
     def centered(values: Floats) -> Floats:
         mean: Floats = (weights * values).sum(axis=1, keepdims=True) / total
         return values - mean
 
-    x = centered(one)
-    y = centered(other)
+    x = centered(left)
+    y = centered(right)
     product = (weights * x * y).sum(axis=1)
     return _ratio(product, (weights * x * x).sum(axis=1) * (weights * y * y).sum(axis=1), 1.0)

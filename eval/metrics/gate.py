@@ -1,11 +1,10 @@
-"""Whether a change made a ranking worse: a paired non-inferiority test for continuous integration.
+"""The gate: a paired non-inferiority test of two rankings for continuous integration.
 
-A candidate passes if by each measure a drop of the margin or more is ruled out. It fails if by some
-measure a drop is shown, and one of the margin is not ruled out. Otherwise there are too few
-questions to tell. Where both rankings are the same, hit for hit, nothing has changed: that is a
-pass with any number of questions. Equal values of a measure are not enough for that. A pass needs
-no correction, since all measures must pass (Berger 1982); drops have Holm's over the measures,
-since one is enough.
+A candidate passes if every measure rules out a drop of the margin or more. It fails if a measure
+shows a drop and does not rule out the margin. Otherwise there are too few questions to tell.
+Rankings that are the same, hit for hit, pass with any number of questions; equal values of a
+measure are not enough for that. A pass needs no correction, since all measures must pass (Berger
+1982). Drops are corrected by Holm's method over the measures, since one drop is enough.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ Ranking = Run | str | os.PathLike[str] | Index
 """Query to document to score, the file of a TREC run, or an index."""
 
 _SIDES = ("baseline", "candidate")
-# Of the smallest drop that is named.
+# Probability that the smallest detectable drop fails.
 _POWER = 0.8
+# Hits to search for where neither side is a run.
 _HITS = 100
 _LONGEST_QUESTION = 80
 
@@ -46,8 +46,8 @@ class GatedMeasure:
     Attributes:
         baseline, candidate: means over the questions.
         low: the least difference that is not ruled out; see `noninferiority_test`.
-        p_margin: of that test.
-        p_drop: of the one-sided randomization test, after Holm's correction.
+        p_margin: p-value of the non-inferiority test.
+        p_drop: p-value of the one-sided randomization test, after Holm's correction.
         detectable: the smallest drop that fails with a probability of 80%; see `detectable_drop`.
         lost: the questions that lost most and their differences, the greatest loss first.
     """
@@ -64,9 +64,17 @@ class GatedMeasure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GateResult(ReportedResult):
-    """The verdict on a candidate; `sides` are names of the rankings, `queries` texts by id,
-    `longest` the numbers of hits in the longest list of each side that is a run, `identical`
-    whether both rank the same documents in the same order for each question that counts.
+    """The verdict on a candidate.
+
+    Attributes:
+        sides: side ("baseline" and "candidate") to the name of its ranking.
+        comparison: both sides by all measures.
+        measures: measure to the tests of the gate.
+        settings: margin, measures and tests.
+        queries: query id to text.
+        command: reproduces the result; may be empty.
+        longest: side to the hits of its longest list, for each side that is a run.
+        identical: whether both rank the same documents in the same order for each counted query.
     """
 
     sides: Mapping[str, str]
@@ -80,13 +88,13 @@ class GateResult(ReportedResult):
 
     @property
     def verdict(self) -> Verdict:
-        """Fail if by one measure it fails, pass if by all it passes."""
+        """The verdict of all measures: fail if one fails, pass if all pass."""
         order: tuple[Verdict, ...] = ("fail", "too few questions", "pass")
-        found = {one.verdict for one in self.measures.values()}
-        return next(one for one in order if one in found)
+        verdicts = {measure.verdict for measure in self.measures.values()}
+        return next(verdict for verdict in order if verdict in verdicts)
 
     def report(self) -> Report:
-        """The result for a reader, with gate.md for a pull request and junit.xml."""
+        """Return the result for a reader, with gate.md for a pull request and junit.xml."""
         questions = len(self.comparison.queries)
         report = Report(
             "gate",
@@ -107,7 +115,7 @@ class GateResult(ReportedResult):
                 "identical": self.identical,
                 "missing": dict(self.comparison.missing),
                 "settings": asdict(self.settings),
-                "measures": {name: asdict(one) for name, one in self.measures.items()},
+                "measures": {name: asdict(measure) for name, measure in self.measures.items()},
             },
             self.command,
         )
@@ -125,16 +133,16 @@ class GateResult(ReportedResult):
         rows = tuple(
             (
                 name,
-                percent(one.baseline),
-                percent(one.candidate),
-                f"{100 * (one.candidate - one.baseline):+.2f}",
-                f"{100 * one.low:+.2f}",
-                f"{one.p_drop:.4f}",
-                f"{one.p_margin:.4f}",
-                "" if one.detectable is None else percent(one.detectable),
-                one.verdict,
+                percent(measure.baseline),
+                percent(measure.candidate),
+                f"{100 * (measure.candidate - measure.baseline):+.2f}",
+                f"{100 * measure.low:+.2f}",
+                f"{measure.p_drop:.4f}",
+                f"{measure.p_margin:.4f}",
+                "" if measure.detectable is None else percent(measure.detectable),
+                measure.verdict,
             )
-            for name, one in self.measures.items()
+            for name, measure in self.measures.items()
         )
         return Table(columns, rows, "Points of 100")
 
@@ -159,7 +167,7 @@ class GateResult(ReportedResult):
             if missing:
                 yield f"{side}: {missing:,} of the questions are missing and count as zero"
         for side, longest in self.longest.items():
-            deeper = [one for one in self.measures if int(one.partition("@")[2] or 0) > longest]
+            deeper = [name for name in self.measures if int(name.partition("@")[2] or 0) > longest]
             if deeper:
                 yield (
                     f"{side}: its lists end at hit {longest:,}, before the cutoff of "
@@ -178,30 +186,32 @@ class GateResult(ReportedResult):
                 name,
                 question,
                 shortened(on_one_line(self.queries.get(question, "")), _LONGEST_QUESTION),
-                f"{100 * lost:+.2f}",
+                f"{100 * loss:+.2f}",
             )
-            for name, one in self.measures.items()
-            for question, lost in one.lost
+            for name, measure in self.measures.items()
+            for question, loss in measure.lost
         )
         columns = ("measure", "question", "text", "difference")
         if rows:
             yield Section(tables=(Table(columns, rows, "Lost most", (0, 1, 2)),), brief=True)
 
     def _junit(self) -> Iterator[str]:
-        verdicts = [one.verdict for one in self.measures.values()]
+        verdicts = [measure.verdict for measure in self.measures.values()]
         failures = verdicts.count("fail")
         skipped = verdicts.count("too few questions")
         yield f'<testsuite name="retriever gate" tests="{len(verdicts)}" failures="{failures}" '
         yield f'skipped="{skipped}">\n'
-        for row, one in zip(self._table().rows, self.measures.values(), strict=True):
+        for row, measure in zip(self._table().rows, self.measures.values(), strict=True):
             yield f'<testcase classname="gate" name={quoteattr(row[0])}>'
-            said = f"{row[0]}: {row[1]} to {row[2]} ({row[3]}), at worst {row[4]}: {row[-1]}"
-            if one.verdict == "pass":
-                yield f"<system-out>{escape(said)}</system-out>"
+            summary = f"{row[0]}: {row[1]} to {row[2]} ({row[3]}), at worst {row[4]}: {row[-1]}"
+            if measure.verdict == "pass":
+                yield f"<system-out>{escape(summary)}</system-out>"
             else:
-                kind = "failure" if one.verdict == "fail" else "skipped"
-                lost = "; ".join(f"{on_one_line(id_)} {100 * by:+.2f}" for id_, by in one.lost)
-                yield f"<{kind} message={quoteattr(said)}>{escape(lost)}</{kind}>"
+                kind = "failure" if measure.verdict == "fail" else "skipped"
+                losses = "; ".join(
+                    f"{on_one_line(question)} {100 * loss:+.2f}" for question, loss in measure.lost
+                )
+                yield f"<{kind} message={quoteattr(summary)}>{escape(losses)}</{kind}>"
             yield "</testcase>\n"
         yield "</testsuite>\n"
 
@@ -217,18 +227,18 @@ def gate(
     match_depth: bool = False,
     command: str = "",
 ) -> GateResult:
-    """Whether a candidate ranks no worse than a baseline, by a margin.
+    """Test whether a candidate ranks no worse than a baseline, by a margin.
 
     Args:
         baseline: ranking before the change.
         candidate: ranking after the change.
         qrels: query to document to grade, or a file. Queries without a relevant document are left
-            out, and one that is missing from a run counts as zero.
+            out. A query that is missing from a run counts as zero.
         settings: margin, measures and tests.
         queries: id to text, to search indexes for and to show.
         search: how indexes are searched; None for their defaults and `match_depth`.
-        match_depth: search for as many hits as the longest list has if one side is a run, else 100,
-            instead of `search.k`.
+        match_depth: instead of `search.k`, search for as many hits as the longest list of a side
+            that is a run; for 100 if neither is.
         command: reproduces the result, for the report.
 
     Raises:
@@ -239,57 +249,58 @@ def gate(
     """
     settings = settings or GateSettings()
     queries = queries or {}
-    judged = qrels if isinstance(qrels, Mapping) else read_qrels(qrels)
-    given = dict(zip(_SIDES, (baseline, candidate), strict=True))
+    judgments = qrels if isinstance(qrels, Mapping) else read_qrels(qrels)
+    rankings = dict(zip(_SIDES, (baseline, candidate), strict=True))
     runs: dict[str, Run] = {
-        side: one if isinstance(one, Mapping) else read_run(one)
-        for side, one in given.items()
-        if not isinstance(one, Index)
+        side: ranking if isinstance(ranking, Mapping) else read_run(ranking)
+        for side, ranking in rankings.items()
+        if not isinstance(ranking, Index)
     }
     longest = {side: max(map(len, run.values()), default=0) for side, run in runs.items()}
     if search is None or match_depth:
         search = replace(search or SearchSettings(), k=max(longest.values(), default=_HITS) or 1)
-    for side, one in given.items():
-        if isinstance(one, Index):
-            runs[side] = _searched(one, judged, queries, search)
+    for side, ranking in rankings.items():
+        if isinstance(ranking, Index):
+            runs[side] = _search_run(ranking, judgments, queries, search)
     runs = {side: runs[side] for side in _SIDES}
-    found = compare(runs, judged, settings.measures, **asdict(settings.resampling))
-    sides = {side: _name(one) for side, one in given.items()}
+    comparison = compare(runs, judgments, settings.measures, **asdict(settings.resampling))
+    sides = {side: _ranking_name(ranking) for side, ranking in rankings.items()}
     for side, name in sides.items():
-        if found.missing[side] == len(found.queries):
+        if comparison.missing[side] == len(comparison.queries):
             raise BadInputError(
-                f"{name}: expected hits for the judged questions, such as {found.queries[0]!r}, "
-                "found none; check that it names questions as the judgments do"
+                f"{name}: expected hits for the judged questions, such as "
+                f"{comparison.queries[0]!r}, found none; check that it names questions as the "
+                "judgments do"
             )
-    gated = gated_measures(found, settings)
+    gated = gated_measures(comparison, settings)
     identical = all(
         ranked_documents(runs[_SIDES[0]].get(query, {}))
         == ranked_documents(runs[_SIDES[1]].get(query, {}))
-        for query in found.queries
+        for query in comparison.queries
     )
     if identical:
         gated = {measure: replace(result, verdict="pass") for measure, result in gated.items()}
-    return GateResult(sides, found, gated, settings, queries, command, longest, identical)
+    return GateResult(sides, comparison, gated, settings, queries, command, longest, identical)
 
 
-def gated_measures(found: Comparison, settings: GateSettings) -> dict[str, GatedMeasure]:
-    """Each measure of a comparison of "candidate" with "baseline"."""
+def gated_measures(comparison: Comparison, settings: GateSettings) -> dict[str, GatedMeasure]:
+    """Return measure to its tests, for a comparison of "candidate" with "baseline"."""
     margin = settings.margin / 100
     level = settings.level
     drops = []
-    for scores in found.scores.values():
+    for scores in comparison.scores.values():
         difference = scores[_SIDES[1]].difference
         assert difference is not None
         # Signs are drawn from a symmetric distribution.
         drops.append(difference.p / 2 if difference.value < 0 else 1 - difference.p / 2)
     gated = {}
-    for (measure, scores), p_drop in zip(found.scores.items(), holm(drops), strict=True):
-        differences = found.differences(measure, _SIDES[1])
+    for (measure, scores), p_drop in zip(comparison.scores.items(), holm(drops), strict=True):
+        differences = comparison.differences(measure, _SIDES[1])
         p_margin, low = noninferiority_test(
             differences, margin, **asdict(settings.resampling), level=level
         )
         verdict: Verdict = "fail" if p_drop <= level else "too few questions"
-        lost = sorted(zip(differences.tolist(), found.queries, strict=True))[: settings.top]
+        losses = sorted(zip(differences.tolist(), comparison.queries, strict=True))[: settings.top]
         gated[measure] = GatedMeasure(
             scores[_SIDES[0]].value,
             scores[_SIDES[1]].value,
@@ -298,30 +309,32 @@ def gated_measures(found: Comparison, settings: GateSettings) -> dict[str, Gated
             p_drop,
             detectable_drop(differences, margin, low, level / len(drops), _POWER),
             "pass" if p_margin <= level else verdict,
-            tuple((query, by) for by, query in lost if by < 0),
+            tuple((query, loss) for loss, query in losses if loss < 0),
         )
     return gated
 
 
-def _searched(
+def _search_run(
     index: Index, judged: Qrels, queries: Mapping[str, str], search: SearchSettings
 ) -> dict[str, dict[str, float]]:
-    """The run of an index for the judged queries with a relevant document."""
-    asked = [one for one, grades in judged.items() if any(g >= 1 for g in grades.values())]
-    if unknown := [one for one in asked if one not in queries]:
+    """Search an index for the judged queries that have a relevant document; return the run."""
+    judged_queries = [
+        query for query, grades in judged.items() if any(grade >= 1 for grade in grades.values())
+    ]
+    if without_text := [query for query in judged_queries if query not in queries]:
         raise BadInputError(
-            f"queries: expected the texts of {len(asked):,} judged questions to search "
-            f"{index.store} for, found none of {len(unknown):,}, such as {unknown[0]!r}; give them "
-            "with --queries"
+            f"queries: expected the texts of {len(judged_queries):,} judged questions to search "
+            f"{index.store} for, found none of {len(without_text):,}, such as "
+            f"{without_text[0]!r}; give them with --queries"
         )
-    hits = index.search_many([queries[one] for one in asked], search)
+    hits = index.search_many([queries[query] for query in judged_queries], search)
     return {
-        query: {hit.id: hit.score for hit in found}
-        for query, found in zip(asked, hits, strict=True)
+        query: {hit.id: hit.score for hit in query_hits}
+        for query, query_hits in zip(judged_queries, hits, strict=True)
     }
 
 
-def _name(ranking: Ranking) -> str:
+def _ranking_name(ranking: Ranking) -> str:
     if isinstance(ranking, Index):
         return str(ranking.store)
     return "a run" if isinstance(ranking, Mapping) else os.fspath(ranking)

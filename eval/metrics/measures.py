@@ -37,8 +37,8 @@ Scores = Mapping[str, float]
 Grades = Mapping[str, int]
 _Total = Callable[[Gains, int | None], Values]
 
-# Pools of up to this many candidates share a matrix; larger ones share it with those of half the
-# size. A matrix has up to _CELLS cells, and more only for a single pool.
+# Pools share a matrix of gains where their sizes round up to the same power of 2, at least _SMALL.
+# A matrix has up to _CELLS cells, and more only for a single pool.
 _SMALL = 32
 _CELLS = 1 << 18
 
@@ -70,28 +70,37 @@ def evaluate(
         BadInputError: the qrels have no query, or a score is NaN.
         ConfigError: a measure is unknown.
     """
-    values = run_values(run, qrels, measures)
+    values_by_measure = run_values(run, qrels, measures)
     return Evaluation(
-        {name: dict(zip(qrels, found.tolist(), strict=True)) for name, found in values.items()},
-        {name: math.fsum(found) / len(qrels) for name, found in values.items()},
+        {
+            name: dict(zip(qrels, scores.tolist(), strict=True))
+            for name, scores in values_by_measure.items()
+        },
+        {name: math.fsum(scores) / len(qrels) for name, scores in values_by_measure.items()},
     )
 
 
 def run_values(
     run: Mapping[str, Scores], qrels: Mapping[str, Grades], measures: Sequence[str]
 ) -> dict[str, Values]:
-    """Measure to (queries,) values of a run, in the order of the qrels; see `evaluate`."""
+    """Return measure to (queries,) values of a run, in the order of the qrels; see `evaluate`."""
     if not qrels:
         raise BadInputError("expected qrels of at least one query, found none; check the file")
     pools = []
     scores = []
     for query, grades in qrels.items():
-        found = run.get(query, {})
+        document_scores = run.get(query, {})
         # Sorting ids is slow, and where no scores are equal, their order does not count.
-        distinct = np.unique(_rounded(np.fromiter(found.values(), np.float64, len(found))))
-        candidates = list(found) if len(distinct) == len(found) else sorted(found, reverse=True)
-        pools.append(Question(query, "", tuple(candidates), grades))
-        scores += [found[one] for one in candidates]
+        distinct_scores = np.unique(
+            _rounded(np.fromiter(document_scores.values(), np.float64, len(document_scores)))
+        )
+        documents = (
+            list(document_scores)
+            if len(distinct_scores) == len(document_scores)
+            else sorted(document_scores, reverse=True)
+        )
+        pools.append(Question(query, "", tuple(documents), grades))
+        scores += [document_scores[document] for document in documents]
     return PoolMeasures(pools, measures)(np.array(scores, np.float64))
 
 
@@ -103,8 +112,11 @@ def ranked_documents(scores: Scores) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Group:
-    """Queries as rows of a matrix of gains, padded with zeros, with places `slots` of `pairs`."""
+class _PoolGroup:
+    """Pools of similar size as the rows of a matrix of gains, padded with zeros.
+
+    `pairs` are positions in the scores of all pools, `slots` their cells in the flat matrix.
+    """
 
     queries: NDArray[np.int64]
     pairs: NDArray[np.int64]
@@ -113,7 +125,7 @@ class _Group:
     divisors: Mapping[str, Values]
 
     def ranked(self, scores: NDArray[np.float32]) -> Gains:
-        """(arrays, pairs) scores to (arrays times rows, columns) gains in ranked order."""
+        """Rank (arrays, pairs) scores; return (arrays times rows, columns) gains in that order."""
         matrix = np.full((len(scores), self.gains.size), np.inf, dtype=np.float32)
         matrix[:, self.slots] = -scores[:, self.pairs]
         gains = np.tile(self.gains, (len(scores), 1))
@@ -123,7 +135,7 @@ class _Group:
 
 
 class PoolMeasures:
-    """Values of measures for each query; what does not depend on scores is prepared once."""
+    """Measures of the same pools for any scores: groups and divisors are prepared once."""
 
     def __init__(self, pools: Sequence[Question], measures: Sequence[str]) -> None:
         self._measures = _parsed_measures(measures)
@@ -134,10 +146,15 @@ class PoolMeasures:
         sizes = np.array([len(pool.candidates) for pool in pools], dtype=np.int64)
         self._ends = np.cumsum(sizes)
         judged = np.array([len(pool.grades) for pool in pools], dtype=np.int64)
-        self._groups = [self._group(pools, sizes, members) for members in _alike(sizes, judged)]
+        self._groups = [
+            self._group(pools, sizes, members) for members in _group_by_size(sizes, judged)
+        ]
 
     def __call__(self, scores: NDArray[np.floating]) -> dict[str, Values]:
-        """Measure to (..., queries) float64 in [0, 1], from (..., pairs) scores, maybe infinite."""
+        """Return measure to (..., queries) float64 in [0, 1] for (..., pairs) scores.
+
+        Scores may be infinite, not NaN.
+        """
         rows = scores.reshape(math.prod(scores.shape[:-1]), int(self._ends[-1]))
         wrong = np.isnan(rows).any(axis=0)
         if wrong.any():
@@ -147,38 +164,50 @@ class PoolMeasures:
         values = {name: np.empty((len(rows), len(self._ids))) for name in self._measures}
         for group in self._groups:
             gains = group.ranked(rounded)
-            for name, one in self._measures.items():
+            for name, measure in self._measures.items():
                 divisors = np.tile(group.divisors[name], len(rows))
-                found = np.zeros(len(gains))
-                np.divide(one.total(gains, one.cutoff), divisors, out=found, where=divisors > 0)
-                values[name][:, group.queries] = found.reshape(len(rows), -1)
+                group_values = np.zeros(len(gains))
+                np.divide(
+                    measure.total(gains, measure.cutoff),
+                    divisors,
+                    out=group_values,
+                    where=divisors > 0,
+                )
+                values[name][:, group.queries] = group_values.reshape(len(rows), -1)
         shape = (*scores.shape[:-1], len(self._ids))
-        return {name: found.reshape(shape) for name, found in values.items()}
+        return {name: group_values.reshape(shape) for name, group_values in values.items()}
 
     def _group(
         self, pools: Sequence[Question], sizes: NDArray[np.int64], members: NDArray[np.int64]
-    ) -> _Group:
-        chosen = [pools[number] for number in members]
+    ) -> _PoolGroup:
+        grouped_pools = [pools[number] for number in members]
         counts = sizes[members]
         columns = np.arange(counts.max())
         present = columns < counts[:, None]
         gains = np.zeros(present.shape, dtype=np.int64)
         # A negative grade marks a document as judged, and gains nothing.
         gains[present] = [
-            max(pool.grades.get(one, 0), 0) for pool in chosen for one in pool.candidates
+            max(pool.grades.get(candidate, 0), 0)
+            for pool in grouped_pools
+            for candidate in pool.candidates
         ]
-        ideal = ideal_gains([pool.grades for pool in chosen])
-        return _Group(
+        ideal = ideal_gains([pool.grades for pool in grouped_pools])
+        return _PoolGroup(
             queries=members,
             pairs=((self._ends - sizes)[members][:, None] + columns)[present],
             slots=np.flatnonzero(present),
             gains=gains,
-            divisors={name: one.divisor(ideal, one.cutoff) for name, one in self._measures.items()},
+            divisors={
+                name: measure.divisor(ideal, measure.cutoff)
+                for name, measure in self._measures.items()
+            },
         )
 
 
-def _alike(sizes: NDArray[np.int64], judged: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Numbers of queries, in groups whose matrices are small and, if large, half full."""
+def _group_by_size(
+    sizes: NDArray[np.int64], judged: NDArray[np.int64]
+) -> Iterator[NDArray[np.int64]]:
+    """Yield positions of queries, in groups whose matrices are small or at least half full."""
     widths = np.maximum(sizes, judged)
     powers = np.ceil(np.log2(np.maximum(widths, _SMALL))).astype(np.int64)
     for power in np.unique(powers).tolist():
@@ -189,7 +218,7 @@ def _alike(sizes: NDArray[np.int64], judged: NDArray[np.int64]) -> Iterator[NDAr
 
 
 class _Measure(NamedTuple):
-    """A sum over the first `cutoff` ranks, divided by what depends on the judgments alone."""
+    """A sum over the first `cutoff` ranks, and its divisor, computed from the judgments alone."""
 
     total: _Total
     divisor: _Total
@@ -197,7 +226,7 @@ class _Measure(NamedTuple):
 
 
 def canonical_measures(names: Sequence[str]) -> tuple[str, ...]:
-    """The canonical names of measures, each once: ``map`` is AP, ``ndcg@10`` is nDCG@10.
+    """Return the canonical names of measures, each once: ``map`` is AP, ``ndcg@10`` is nDCG@10.
 
     Raises:
         ConfigError: a measure is unknown.
@@ -211,13 +240,13 @@ def _parsed_measures(names: Sequence[str]) -> dict[str, _Measure]:
     return dict(map(_parse, names))
 
 
-def relevant(gains: Gains, cutoff: int | None = None) -> Values:
-    """(queries,) relevant documents in the first ranks: the total of P@k and R@k."""
+def relevant_counts(gains: Gains, cutoff: int | None = None) -> Values:
+    """Count the relevant documents in the first ranks, (queries,): the total of P@k and R@k."""
     return np.asarray(np.count_nonzero(gains[:, :cutoff] > 0, axis=1), np.float64)
 
 
 def reciprocal_ranks(gains: Gains, cutoff: int | None = None) -> Values:
-    """(queries,) 1 / the first relevant rank, 0 where there is none."""
+    """Return (queries,) 1 / the first relevant rank, 0 where there is none."""
     rows, ranks = _relevant_ranks(gains, cutoff)
     values = np.zeros(len(gains))
     first, places = np.unique(rows, return_index=True)
@@ -226,22 +255,22 @@ def reciprocal_ranks(gains: Gains, cutoff: int | None = None) -> Values:
 
 
 def precision_sums(gains: Gains, cutoff: int | None = None) -> Values:
-    """(queries,) sums of the precision at each relevant rank: the total of AP."""
+    """Sum the precision at each relevant rank, (queries,): the total of AP."""
     rows, ranks = _relevant_ranks(gains, cutoff)
     counts = np.bincount(rows, minlength=len(gains))
     before = np.cumsum(counts) - counts
-    found = np.arange(1, len(rows) + 1) - before[rows]
-    return _sums(rows, found / ranks, len(gains))
+    relevant_so_far = np.arange(1, len(rows) + 1) - before[rows]
+    return _sums(rows, relevant_so_far / ranks, len(gains))
 
 
 def dcg(gains: Gains, cutoff: int | None = None) -> Values:
-    """(queries,) sums of gain / log2(rank + 1)."""
+    """Sum gain / log2(rank + 1), (queries,)."""
     rows, ranks = _relevant_ranks(gains, cutoff)
     return _sums(rows, gains[rows, ranks - 1] / np.log2(ranks + 1), len(gains))
 
 
 def ideal_gains(judged: Sequence[Mapping[str, int]]) -> Gains:
-    """(queries, most positive grades): each query's positive grades descending, then zeros."""
+    """Return each query's positive grades descending, then zeros: (queries, most such grades)."""
     best = [
         sorted((grade for grade in grades.values() if grade > 0), reverse=True) for grades in judged
     ]
@@ -252,7 +281,7 @@ def ideal_gains(judged: Sequence[Mapping[str, int]]) -> Gains:
 
 
 def _rounded(scores: NDArray[np.floating]) -> NDArray[np.float32]:
-    """As trec_eval compares them; too large ones become infinite."""
+    """Round scores to float32, as trec_eval compares them; too large ones become infinite."""
     with np.errstate(over="ignore", under="ignore"):
         return scores.astype(np.float32)
 
@@ -260,7 +289,7 @@ def _rounded(scores: NDArray[np.floating]) -> NDArray[np.float32]:
 def _relevant_ranks(
     gains: Gains, cutoff: int | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row and rank of each relevant document, by row, then by rank."""
+    """Return the row and the rank of each relevant document, by row, then by rank."""
     rows, columns = np.nonzero(gains[:, :cutoff] > 0)
     return rows, columns + 1
 
@@ -270,15 +299,15 @@ def _sums(rows: NDArray[np.int64], terms: Values, count: int) -> Values:
     return sums
 
 
-# Total and divisor.
+# Measure to its total and its divisor.
 _MEASURES: dict[str, tuple[_Total, _Total]] = {
     "nDCG": (dcg, dcg),
-    "AP": (precision_sums, lambda ideal, cutoff: relevant(ideal)),
+    "AP": (precision_sums, lambda ideal, cutoff: relevant_counts(ideal)),
     "RR": (reciprocal_ranks, lambda ideal, cutoff: np.ones(len(ideal))),
-    "P": (relevant, lambda ideal, cutoff: np.full(len(ideal), cutoff, np.float64)),
-    "R": (relevant, lambda ideal, cutoff: relevant(ideal)),
+    "P": (relevant_counts, lambda ideal, cutoff: np.full(len(ideal), cutoff, np.float64)),
+    "R": (relevant_counts, lambda ideal, cutoff: relevant_counts(ideal)),
     "Success": (
-        lambda gains, cutoff: np.minimum(relevant(gains, cutoff), 1),
+        lambda gains, cutoff: np.minimum(relevant_counts(gains, cutoff), 1),
         lambda ideal, cutoff: np.ones(len(ideal)),
     ),
 }
@@ -300,5 +329,7 @@ def _parse(name: str) -> tuple[str, _Measure]:
         cutoff = int(match["cutoff"]) if match["cutoff"] else None
         full = canonical if cutoff is None else f"{canonical}@{cutoff}"
         return full, _Measure(*_MEASURES[canonical], cutoff)
-    known = "nDCG, AP or RR, with or without @k; P@k, R@k or Success@k, for any k from 1 (nDCG@10)"
-    raise ConfigError(f"unknown measure {name!r}: expected {known}")
+    expected = (
+        "nDCG, AP or RR, with or without @k; P@k, R@k or Success@k, for any k from 1 (nDCG@10)"
+    )
+    raise ConfigError(f"unknown measure {name!r}: expected {expected}")

@@ -11,61 +11,64 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+# Numbers in an array of resamples: 16 MiB of float64.
 _CELLS_AT_ONCE = 2**21
-# Up to this many queries all signs are tried: 2^16 assignments are not too many.
+# Up to this many queries, all 2^16 assignments of signs are tried.
 _EXACT_QUERIES = 16
-# Means of the same numbers in another order differ in the last digits.
+# Relative tolerance: sums of the same numbers in another order differ in the last digits.
 _EQUAL = 1e-12
 _NORMAL = NormalDist()
 # The 97.5% points of Student's t with 1 to 4 degrees of freedom, where its expansion is far off.
-_FEW_POINTS = (12.7062, 4.30265, 3.18245, 2.77645)
+_SMALL_SAMPLE_POINTS = (12.7062, 4.30265, 3.18245, 2.77645)
 
-# From so many queries on, `detectable_drop` keeps its promise with the skewed scores of WikiQA.
-_FEWEST = 100
+# Fewest queries for `detectable_drop`; with fewer its power is off for WikiQA's skewed scores.
+_MIN_QUERIES = 100
 
 
 def randomization_test(differences: Floats, resamples: int, seed: int) -> float:
-    """The two-sided p-value of the paired randomization test (Fisher; Smucker et al. 2007).
+    """Return the two-sided p-value of the paired randomization test (Fisher; Smucker et al. 2007).
 
     p is the share of sign assignments of (queries,) differences whose mean is at least as far from
-    0 as the observed one: of all assignments for up to 16 queries, otherwise of `resamples` random
-    ones and the observed one, (1 + count) / (1 + resamples), which is never 0.
+    0 as the observed mean. Up to 16 queries, all assignments are tried. Otherwise `resamples` are
+    drawn, and p is (1 + count) / (1 + resamples), which is never 0.
     """
     # Either sign of a zero difference is zero.
     changed = differences[differences != 0]
     if len(changed) == 0:
         return 1.0
-    found = abs(float(changed.sum())) - _EQUAL * float(np.abs(changed).sum())
+    observed = abs(float(changed.sum())) - _EQUAL * float(np.abs(changed).sum())
     if len(changed) <= _EXACT_QUERIES:
         sums = np.zeros(1)
         for difference in changed:
             sums = np.concatenate([sums + difference, sums - difference])
-        return float(np.mean(np.abs(sums) >= found))
+        return float(np.mean(np.abs(sums) >= observed))
     random = np.random.default_rng(seed)
     at_once = max(1, _CELLS_AT_ONCE // len(changed))
     extreme = 0
     for start in range(0, resamples, at_once):
         count = min(at_once, resamples - start)
         signs = random.integers(0, 2, (count, len(changed)), dtype=np.int8) * 2 - 1
-        extreme += int((np.abs(signs @ changed) >= found).sum())
+        extreme += int((np.abs(signs @ changed) >= observed).sum())
     return (1 + extreme) / (1 + resamples)
 
 
 def noninferiority_test(
     differences: Floats, margin: float, resamples: int, seed: int, level: float = 0.05
 ) -> tuple[float, float]:
-    """The p-value of "the mean difference is at most -margin", and the least mean not rejected.
+    """Test "the mean difference is at most -margin"; return its p-value and a lower bound.
 
     Gaffke's test (2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean
-    of a nonnegative variable"). (queries,) differences in [-1, 1] and the worst possible one, -1,
-    get random weights that are uniform on the simplex; p is the share of `resamples` weighted means
-    that are -margin or less, and the bound their quantile at `level`, greater than -margin exactly
-    where p is at most `level`. With few queries, or with most differences 0, it keeps its level
-    where Student's t does not: that n queries do not differ at all has p = (1 - margin)^n. Of
-    values of which each is -1 or 1 alone the bound is Clopper and Pearson's.
+    of a nonnegative variable"). The (queries,) differences in [-1, 1] and the worst possible one,
+    -1, get random weights, uniform on the simplex. p is the share of `resamples` weighted means
+    that are -margin or less. The bound is their quantile at `level`; it is greater than -margin
+    exactly where p is at most `level`.
+
+    With few queries, or with most differences 0, the test keeps its level where Student's t does
+    not: n queries without any difference have p = (1 - margin)^n. For values that are all -1 or 1,
+    the bound is Clopper and Pearson's.
 
     Returns:
-        p in (0, 1], and a bound in [-1, 1].
+        p in (0, 1], and the least mean that is not rejected, in [-1, 1].
     """
     values = np.append(differences, -1.0)
     random = np.random.default_rng(seed)
@@ -83,30 +86,31 @@ def noninferiority_test(
 def detectable_drop(
     differences: Floats, margin: float, low: float, level: float, power: float
 ) -> float | None:
-    """The smallest drop of the mean that has this probability to be shown and to be no pass.
+    """Return the smallest drop of the mean that fails the gate with the probability `power`.
 
-    A drop is shown where the one-sided randomization test has a p of at most `level`, and it is a
-    pass where `noninferiority_test`, whose bound for these (queries,) differences is `low`, rejects
-    "-margin or less". Both are taken for tests of a mean with the deviation of these differences,
-    the first for Student's t, so that a drop is one of all queries alike. None for fewer than 100
-    queries, whose means are too skewed for that, and where all differences are equal, since nothing
-    tells how others vary.
+    A drop fails where the one-sided randomization test has a p of at most `level` and
+    `noninferiority_test` does not reject "-margin or less"; `low` is its bound for these (queries,)
+    differences. Both are approximated as tests of a mean with the deviation of these differences,
+    the first by Student's t: the drop is the same for all queries.
+
+    Returns None for fewer than 100 queries, whose means are too skewed, and where all differences
+    are equal.
     """
     queries = len(differences)
     freedom = len(differences) - 1
-    if queries < _FEWEST or np.ptp(differences) == 0:
+    if queries < _MIN_QUERIES or np.ptp(differences) == 0:
         return None
     error = float(differences.std(ddof=1)) / math.sqrt(queries)
-    shown = _t_point(freedom, 1 - level) * error
-    no_pass = margin - (float(differences.mean()) - low)
-    return max(shown, no_pass) + _t_point(freedom, power) * error
+    failing_drop = _t_point(freedom, 1 - level) * error
+    unpassed_drop = margin - (float(differences.mean()) - low)
+    return max(failing_drop, unpassed_drop) + _t_point(freedom, power) * error
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values after Holm's correction (1979) for multiple tests, in the order given.
+    """Return p-values after Holm's correction (1979) for multiple tests, in the order of the input.
 
-    The k-th smallest of m is multiplied by m - k + 1, then raised to the result of the one before
-    it and cut at 1. Rejecting where the result is at most alpha limits the probability of any false
+    The k-th smallest of m is multiplied by m - k + 1, cut at 1, and raised to the corrected value
+    before it. Rejecting where the result is at most alpha limits the probability of any false
     rejection to alpha.
     """
     adjusted = [1.0] * len(p_values)
@@ -118,11 +122,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def mean_interval(values: Floats, least: float) -> tuple[float, float]:
-    """The 95% interval of the mean of (queries,) values by Student's t, cut at `least` and at 1.
+    """Return the 95% interval of the mean of (queries,) values by Student's t, in [`least`, 1].
 
-    Of few queries its coverage is nearer 95% than that of bootstrap intervals, of differences most
-    of all. Of values that are all equal it is that value, since nothing tells how others vary; of
-    one query it is the whole range.
+    With few queries its coverage is nearer 95% than a bootstrap interval's, above all for
+    differences. Values that are all equal have an interval of width 0; a single query has the whole
+    range.
     """
     queries = len(values)
     if queries == 1:
@@ -135,11 +139,11 @@ def mean_interval(values: Floats, least: float) -> tuple[float, float]:
 
 
 def percentile_interval(values: Floats, units: int) -> tuple[float, float]:
-    """The 95% expanded percentile interval of a bootstrap (Hesterberg 2015).
+    """Return the 95% expanded percentile interval of a bootstrap (Hesterberg 2015).
 
-    Between the 2.5% and the 97.5% points it would be too short for few units, as the normal
-    interval of a mean is, which has neither n - 1 as its divisor nor Student's t. The points are
-    moved outward by as much as that one would have to be: to 0.86% and 99.14% for ten units.
+    The plain percentile interval is too short for few units. Its points are moved outward by as
+    much as the normal interval of a mean falls short of Student's t: from 2.5% and 97.5% to 0.86%
+    and 99.14% for ten units.
 
     Args:
         values: (resamples,) of a statistic.
@@ -151,12 +155,12 @@ def percentile_interval(values: Floats, units: int) -> tuple[float, float]:
 
 
 def _t_point(freedom: int, level: float = 0.975) -> float:
-    """A point of Student's t, the 97.5% one to 1e-4 of it (Abramowitz and Stegun 1964, 26.7.5).
+    """Return a quantile of Student's t (Abramowitz and Stegun 1964, 26.7.5).
 
-    Others are for 5 degrees of freedom and more.
+    The 97.5% quantile has a relative error of at most 1e-4; others need 5 degrees of freedom.
     """
-    if freedom <= len(_FEW_POINTS):
-        return _FEW_POINTS[freedom - 1]
+    if freedom <= len(_SMALL_SAMPLE_POINTS):
+        return _SMALL_SAMPLE_POINTS[freedom - 1]
     z = _NORMAL.inv_cdf(level)
     terms = (
         z,
@@ -171,10 +175,13 @@ def _t_point(freedom: int, level: float = 0.975) -> float:
 def resampling_weights(
     units: int, resamples: int, random: np.random.Generator, cells: int = _CELLS_AT_ONCE
 ) -> Iterator[Floats]:
-    """(some resamples, units) float64, how often each unit is drawn with replacement."""
+    """Yield (resamples, units) float64: how often each unit is drawn with replacement.
+
+    Each array has at most `cells` numbers, or one resample.
+    """
     at_once = max(1, cells // units)
     for start in range(0, resamples, at_once):
         count = min(at_once, resamples - start)
-        drawn = random.integers(0, units, (count, units)) + units * np.arange(count)[:, None]
-        weights = np.bincount(drawn.ravel(), minlength=count * units).reshape(count, units)
+        draws = random.integers(0, units, (count, units)) + units * np.arange(count)[:, None]
+        weights = np.bincount(draws.ravel(), minlength=count * units).reshape(count, units)
         yield weights.astype(np.float64)

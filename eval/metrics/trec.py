@@ -1,7 +1,8 @@
 """Runs and relevance judgments (qrels) in the text formats of TREC and BEIR.
 
-A run has lines `query Q0 document rank score tag`, qrels `query 0 document grade`; BEIR's have a
-header `query-id corpus-id score` and tabs; spaces if it has. Files are UTF-8 and may be gzipped.
+A run has lines `query Q0 document rank score tag`, qrels have `query 0 document grade`. BEIR's
+qrels have a header `query-id corpus-id score` and one separator, tabs or spaces, in all lines.
+Files are UTF-8 and may be gzipped.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
-    """Query to document to score, in the order of the file; ranks and the tag are ignored.
+    """Read query to document to score, in the order of the file; ranks and the tag are ignored.
 
     Raises:
         SourceError: the file cannot be read, or a line does not have six columns, or has a score
@@ -44,7 +45,7 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
 
 
 def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
-    """Query to document to grade, in the order of the file, in TREC's or BEIR's format.
+    """Read query to document to grade, in the order of the file, in TREC's or BEIR's format.
 
     Raises:
         SourceError: the file cannot be read, or a line has the wrong number of columns, a grade
@@ -75,13 +76,13 @@ def write_run(
 ) -> None:
     """Write ranked lists of (document, score), queries in the order given, ranks from 1.
 
-    Scores are written so that they read back as the same floats. Tools that evaluate the file rank
-    it again by score, then by descending document id: documents with equal scores are written in
-    that order, whatever theirs is. A path is written whole or not at all.
+    Scores are written with enough digits to read back as the same floats. Documents with equal
+    scores are written by descending id, whatever their order here, since tools that evaluate the
+    file rank them so. A path is written whole or not at all.
 
     Raises:
         BadInputError: an identifier or the tag is empty or has white space, a document is twice
-            in a list, a score is not finite or greater than the one before it.
+            in a list, a score is not finite or greater than the score before it.
         StorageError: the file cannot be written.
     """
     check_run(run)
@@ -106,14 +107,14 @@ def check_run(run: Mapping[str, Sequence[tuple[str, float]]]) -> None:
                 )
             if not math.isfinite(score) or score > before:
                 expected = f"a finite score of at most {before!r} after the one ranked before"
-                found = f"{float(score)!r} for document {document}"
-                raise BadInputError(f"query {query}: expected {expected}, found {found}; sort it")
+                actual = f"{float(score)!r} for document {document}"
+                raise BadInputError(f"query {query}: expected {expected}, found {actual}; sort it")
             seen.add(document)
             before = float(score)
 
 
 def run_lines(run: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> Iterator[str]:
-    """The lines of a run file for lists that `check_run` accepts."""
+    """Yield the lines of a run file for lists that `check_run` accepts."""
     _check_word(tag, "run tag")
     for query, ranked in run.items():
         order = sorted(((float(score), document) for document, score in ranked), reverse=True)
@@ -122,7 +123,7 @@ def run_lines(run: Mapping[str, Sequence[tuple[str, float]]], tag: str) -> Itera
 
 
 def _check_word(word: str, name: str) -> None:
-    unreadable = any("\ud800" <= one <= "\udfff" or one == "\0" for one in word)
+    unreadable = any("\ud800" <= character <= "\udfff" or character == "\0" for character in word)
     if word.split() != [word] or unreadable:
         expected = "UTF-8 text that is not empty and has neither white space nor NUL"
         remedy = "a run file separates its columns by white space, so rename it"
