@@ -35,7 +35,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from eval.layers.search import Task, subset_values
+from eval.layers.search import LayerTask, subset_values
 from eval.layers.subsets import layer_subsets, pair_grams
 from eval.metrics.correlation import CORRELATED_DECIMALS, Correlation
 from retriever.encoders import DEFAULT_MODEL, find_model, parse_encoder
@@ -174,7 +174,7 @@ def search_beside_naive() -> str:
     times = []
     for _ in range(SEARCHES):
         start = time.perf_counter()
-        values = subset_values(Task(pair_grams(left, right), Correlation(gold)), subsets)
+        values = subset_values(LayerTask(pair_grams(left, right), Correlation(gold)), subsets)
         times.append(time.perf_counter() - start)
     start = time.perf_counter()
     naive_values = _naive(left, right, gold, [subsets.layers(i) for i in range(len(subsets))])
@@ -197,7 +197,7 @@ def deep_search() -> str:
     left, right, gold = _made(*DEEP)
     subsets = layer_subsets(DEEP[1], 8)
     before, start = _peak_mb(), time.perf_counter()
-    subset_values(Task(pair_grams(left, right), Correlation(gold)), subsets)
+    subset_values(LayerTask(pair_grams(left, right), Correlation(gold)), subsets)
     return (
         f"{DEEP[0]} pairs, {DEEP[1]} hidden states, {DEEP[2]} dimensions, sets of up to 8 "
         f"({len(subsets):,}): {time.perf_counter() - start:.1f} s, peak memory {_peak_mb():.0f} "

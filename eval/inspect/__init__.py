@@ -1,1 +1,1 @@
-"""What a model does between its layers: similar states, uneven words and weights."""
+"""Inspection of a model's layers: similarity of states, variance and weights of words."""

@@ -1,5 +1,6 @@
-"""The hidden states of many texts, and the mean cosine between every two layers of a word piece
-(Wang and Kuo 2020, Eq. 2 and Fig. 1).
+"""Hidden states of many texts, and the mean cosine between every two layers of a word piece.
+
+Source: Wang and Kuo 2020, Eq. 2 and Fig. 1.
 """
 
 from __future__ import annotations
@@ -26,15 +27,14 @@ if TYPE_CHECKING:
 
     from retriever.encoders import Encoder
 
-# Texts that are sorted by length together, so that batches need little padding.
+# Texts sorted by length together, so that batches need little padding.
 _BLOCK = 512
-# With more layers, a table of three decimals is wider than a terminal, and numbers in the cells of
-# a figure could not be read.
+# Most layers whose table of three decimals fits a terminal, and whose figure has readable numbers.
 _NUMBERED_LAYERS = 13
 
 
 class TextsRead(NamedTuple):
-    """Numbers of texts that were read, and cut; whether a limit ended the reading."""
+    """Number of texts read and cut, and whether a limit ended the reading."""
 
     texts: int
     cut: int
@@ -47,9 +47,9 @@ class TextsRead(NamedTuple):
 
 
 class Inspection:
-    """Texts, read as they are needed, and their hidden states; those of a block come by length.
+    """Texts and their hidden states, read as they are needed, each block in order of length.
 
-    The states of the prompt come first; offsets are of the text alone.
+    The states of the prompt come first; offsets count in the text without the prompt.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Inspection:
 
     @property
     def read(self) -> TextsRead:
-        """The texts so far."""
+        """Counts of the texts so far."""
         return TextsRead(self._count, self._cut, self._count == self._limit)
 
     def __iter__(self) -> Iterator[tuple[str, TextStates]]:
@@ -89,7 +89,7 @@ class Inspection:
 
 
 def cut_warning(cut: int, encoder: Encoder) -> str:
-    """The warning that the ends of texts were not read."""
+    """Return the warning that the ends of texts were not read."""
     texts = "1 text" if cut == 1 else f"{cut:,} texts"
     return (
         f"warning: {texts} exceeded the window of {encoder.spec.max_length} word pieces; the "
@@ -98,12 +98,16 @@ def cut_warning(cut: int, encoder: Encoder) -> str:
 
 
 def all_states(encoder: Encoder, texts: Sequence[str]) -> Iterator[TextStates]:
-    """The states of each text; refuses a model whose layers cannot be read one by one."""
+    """Yield the states of each text.
+
+    Raises:
+        ConfigError: the model's layers cannot be read one by one.
+    """
     with warnings.catch_warnings():
-        # It would be repeated for each block of texts; the caller counts those that are cut.
+        # The caller counts cut texts, and warns once instead of in each block.
         warnings.filterwarnings("ignore", message=".*longer than the window", category=UserWarning)
-        found = encoder.hidden_states(texts)
-    for states in found:
+        states_of_texts = encoder.hidden_states(texts)
+    for states in states_of_texts:
         if len(states.states) != encoder.depth + 1:
             raise ConfigError(
                 f"model: expected one whose {encoder.depth + 1} hidden states can be read one by "
@@ -124,7 +128,7 @@ class LayerInspection(ReportedResult):
     command: str = ""
 
     def diagonals(self) -> list[dict[str, Any]]:
-        """The means of layers 0 and `offset`, 1 and offset + 1, ..., and their statistics."""
+        """Return, for each offset, the means of layers l and l + offset, and their statistics."""
         return [
             {
                 "offset": offset,
@@ -139,7 +143,7 @@ class LayerInspection(ReportedResult):
         ]
 
     def report(self) -> Report:
-        """The cosines and the offset diagonals as tables."""
+        """Return the cosines and the offset diagonals as tables."""
         return Report(
             name="inspect-layers",
             title=f"{self.encoder}: {self.read}, {self.pieces:,} word pieces",
@@ -159,7 +163,7 @@ class LayerInspection(ReportedResult):
         )
 
     def figure(self) -> Figure:
-        """The matrix as a heat map beside its offset diagonals as curves, as in Fig. 1."""
+        """Draw the matrix as a heat map beside its offset diagonals as curves, as in Fig. 1."""
         layers = len(self.mean)
         figure = new_figure(12, 5.2)
         from matplotlib import colormaps
@@ -194,8 +198,8 @@ class LayerInspection(ReportedResult):
         yield Table(("", *layers), tuple(rows), "mean cosine between hidden states (0: embeddings)")
         names = ("mean", "deviation", "lowest", "highest")
         diagonals = [
-            (str(one["offset"]), *(f"{one[name]:.4f}" for name in names))
-            for one in self.diagonals()
+            (str(diagonal["offset"]), *(f"{diagonal[name]:.4f}" for name in names))
+            for diagonal in self.diagonals()
         ]
         yield Table(("layers apart", *names), tuple(diagonals), "offset diagonals")
 
@@ -218,19 +222,19 @@ def inspect_layers(
         BadInputError: there is no word piece.
         ConfigError: the encoder has no layers that can be read one by one.
         TypeError: one string instead of several.
-        What `Encoder.load` raises.
+        Exception: see `Encoder.load`.
     """
     loading = loading or Loading()
     model = loading.load(encoder)
     inspection = Inspection(model, texts, limit, progress("reading texts", limit), notify)
-    pieces, mean = layer_similarity((one.states, one.kept) for _, one in inspection)
+    pieces, mean = layer_similarity((states.states, states.kept) for _, states in inspection)
     return LayerInspection(
         str(model.spec), inspection.read, pieces, mean, device=loading.device, command=command
     )
 
 
 def cosine_maps(states: NDArray[np.floating]) -> NDArray[np.float64]:
-    """(pieces, layers, layers) cosines of (layers, pieces, width) states; 0 with a zero vector."""
+    """Return (pieces, layers, layers) cosines of (layers, pieces, width) states."""
     units = scale_to_unit(states.astype(np.float64)).transpose(1, 0, 2)
     maps: NDArray[np.float64] = np.clip(units @ units.transpose(0, 2, 1), -1, 1)
     return maps
@@ -239,13 +243,14 @@ def cosine_maps(states: NDArray[np.floating]) -> NDArray[np.float64]:
 def layer_similarity(
     texts: Iterable[tuple[NDArray[np.floating], NDArray[np.bool_]]],
 ) -> tuple[int, NDArray[np.float64]]:
-    """The number of pieces, and the mean of their cosines, from (layers, pieces, width) states and
-    a mask of the pieces.
+    """Return the number of pieces, and the (layers, layers) mean of their cosines.
+
+    Each text is (layers, pieces, width) states and a mask of the pieces that count.
     """
     pieces = 0
     total = np.zeros(())
-    for states, kept in texts:
-        maps = cosine_maps(states[:, kept])
+    for states, mask in texts:
+        maps = cosine_maps(states[:, mask])
         pieces += len(maps)
         total = total + maps.sum(axis=0)
     if pieces == 0:

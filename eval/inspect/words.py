@@ -1,6 +1,7 @@
-"""Words under an encoder. Of many texts: the population variance of their cosines between adjacent
-layers, averaged over their occurrences (Wang and Kuo 2020, Sec. III and Table I). Of one text: the
-weights of words and layers in its SBERT-WK vector.
+"""Words under an encoder: variance over the layers, and weights in an SBERT-WK vector.
+
+The variance of a word is the population variance of its cosines between adjacent layers, averaged
+over its occurrences in many texts (Wang and Kuo 2020, Sec. III and Table I).
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+# Characters of a word beside a figure.
 _LONGEST_LABEL = 24
-# Inches of a side of a figure: matplotlib refuses images of 65,536 dots.
+# Widest figure in inches: matplotlib refuses images of 65,536 dots.
 _WIDEST = 400.0
-_INCHES_A_WORD = 0.32
+_INCHES_PER_WORD = 0.32
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,12 @@ class WordVariance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WordInspection(ReportedResult):
-    """The result of `inspect_words`; `words` counts those with `min_count` occurrences, `groups`
-    has words of the "low", "middle" and "high" third by variance, the last ones in reverse.
+    """The result of `inspect_words`.
+
+    Attributes:
+        words: number of words with at least `min_count` occurrences.
+        groups: words of the "low", "middle" and "high" third by variance, ascending; "high" is
+            descending.
     """
 
     encoder: str
@@ -67,7 +73,7 @@ class WordInspection(ReportedResult):
     command: str = ""
 
     def report(self) -> Report:
-        """The groups beside each other as a table."""
+        """Return the groups beside each other as a table."""
         return Report(
             name="inspect-words",
             title=f"{self.encoder}: {self.read}, {self.words:,} words that occur at least "
@@ -91,7 +97,9 @@ class WordInspection(ReportedResult):
         columns = []
         for name, group in self.groups.items():
             header += [name, "variance", "count"]
-            columns.append([(one.word, f"{one.variance:.2e}", f"{one.count:,}") for one in group])
+            columns.append(
+                [(word.word, f"{word.variance:.2e}", f"{word.count:,}") for word in group]
+            )
         rows = zip_longest(*columns, fillvalue=("", "", ""))
         cells = tuple(tuple(cell for part in row for cell in part) for row in rows)
         title = "variance of the adjacent-layer cosines, mean over occurrences"
@@ -112,8 +120,11 @@ def inspect_words(
 ) -> WordInspection:
     """Find the words whose adjacent-layer cosines vary least, moderately and most.
 
-    A word needs `min_count` occurrences, and a group has at most `top` words, both at least 1; all
-    else is as in `inspect_layers`. Raises BadInputError if no word occurs often enough.
+    A word needs `min_count` occurrences, and a group has at most `top` words, both at least 1. The
+    other arguments are as in `inspect_layers`.
+
+    Raises:
+        BadInputError: no word occurs often enough.
     """
     loading = loading or Loading()
     model = loading.load(encoder)
@@ -138,7 +149,7 @@ def inspect_words(
 
 
 def adjacent_variance(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
-    """(words,) variance of the adjacent-layer cosines of (layers, words, width) vectors."""
+    """Return (words,) variances of adjacent-layer cosines of (layers, words, width) vectors."""
     units = scale_to_unit(vectors.astype(np.float64))
     cosines = np.stack([(low * high).sum(axis=-1) for low, high in pairwise(units)])
     variance: NDArray[np.float64] = cosines.var(axis=0)
@@ -146,39 +157,39 @@ def adjacent_variance(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def text_variances(text: str, states: TextStates) -> list[tuple[str, float]]:
-    """The words of a text and their variances, without the word in which the text was cut."""
+    """Return the words of a text and their variances, without a word that was cut."""
     spans = word_spans(text)
     owners = word_of_pieces(states.spans, spans)
     owners[~states.kept] = -1
     read = max((states.spans[place][1] for place in np.flatnonzero(states.kept)), default=0)
     words, vectors = word_vectors(states.states, owners)
-    found = []
+    variances = []
     for word, variance in zip(words, adjacent_variance(vectors).tolist(), strict=True):
         start, stop = spans[word]
         if stop <= read:
             surface = normalized("NFKC", text[start:stop]).lower()
-            found.append((surface, variance))
-    return found
+            variances.append((surface, variance))
+    return variances
 
 
 def word_variances(texts: Iterable[tuple[str, TextStates]], min_count: int) -> list[WordVariance]:
-    """The words that occur at least `min_count` times, by ascending variance, then by word."""
+    """Return words that occur at least `min_count` times, by ascending variance, then by word."""
     counts: dict[str, int] = {}
     totals: dict[str, float] = {}
     for text, states in texts:
         for word, variance in text_variances(text, states):
             counts[word] = counts.get(word, 0) + 1
             totals[word] = totals.get(word, 0.0) + variance
-    found = [
+    words = [
         WordVariance(word, count, totals[word] / count)
         for word, count in counts.items()
         if count >= min_count
     ]
-    return sorted(found, key=lambda one: (one.variance, one.word))
+    return sorted(words, key=lambda word: (word.variance, word.word))
 
 
 def variance_groups(words: Sequence[WordVariance], top: int) -> dict[str, Sequence[WordVariance]]:
-    """At most `top` words of each third of the words, which come by ascending variance."""
+    """Return at most `top` words of each third of `words`, which ascend by variance."""
     low = round(len(words) / 3)
     high = round(2 * len(words) / 3)
     middle = words[low:high]
@@ -192,8 +203,11 @@ def variance_groups(words: Sequence[WordVariance], top: int) -> dict[str, Sequen
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightInspection:
-    """The result of `inspect_weights`; `first_layer` is the number of the first fused layer, `cut`
-    says whether the text was longer than the window.
+    """The result of `inspect_weights`.
+
+    Attributes:
+        cut: whether the text was longer than the window.
+        first_layer: number of the first fused layer.
     """
 
     encoder: str
@@ -204,17 +218,17 @@ class WeightInspection:
     words: tuple[WeightedWord, ...]
 
     def to_json(self) -> dict[str, object]:
-        """All numbers."""
+        """Return all fields as JSON values."""
         facts = asdict(self)
         return {"text": facts.pop("passage"), **facts}
 
     def text(self) -> str:
-        """The words on one line, each followed by its weight."""
+        """Return the words on one line, each followed by its weight."""
         return " ".join(f"{on_one_line(word.text)}({word.weight:.3f})" for word in self.words)
 
     def figure(self) -> Figure:
-        """The weight of each word as a bar, and below it the weights of the layers in it."""
-        width = min(max(6, 2 + _INCHES_A_WORD * len(self.words)), _WIDEST)
+        """Draw the weight of each word as a bar, and below it the weights of its layers."""
+        width = min(max(6, 2 + _INCHES_PER_WORD * len(self.words)), _WIDEST)
         figure = new_figure(width, 5.5)
         top, bottom = figure.subplots(2, 1, sharex=True)
         places = range(len(self.words))
@@ -243,14 +257,14 @@ def inspect_weights(
 ) -> WeightInspection:
     """Compute the weight of each word of a text in its SBERT-WK vector.
 
-    The fusion is SBERT-WK without being named; the `unit` says whether a word's pieces are joined.
+    The fusion is SBERT-WK, named or not; `unit` says whether a word's pieces are joined.
 
     Raises:
         ConfigError: the encoder has another fusion, or layers that cannot be read one by one.
         BadInputError: the mask includes no piece of the text.
-        What `Encoder.load` raises.
+        Exception: see `Encoder.load`.
     """
-    model = (loading or Loading()).load(as_sbert_wk(encoder))
+    model = (loading or Loading()).load(sbert_wk_settings(encoder))
     settings = SBERTWKSettings.of(model.spec.settings, model.depth)
     inspection = Inspection(model, [text], notify=notify)
     ((_, states),) = inspection
@@ -266,15 +280,19 @@ def inspect_weights(
 
 
 def sbert_wk_form(form: str) -> str:
-    """A text form with SBERT-WK as the fusion, if it names neither a fusion nor a preset."""
+    """Add SBERT-WK to the text form of an encoder that names neither a fusion nor a preset."""
     _, *settings = form.split("::")
-    named = any(one.startswith("fusion=") or "=" not in one for one in settings)
-    return form if named else f"{form}::fusion=sbert-wk"
+    names_fusion = any(setting.startswith("fusion=") or "=" not in setting for setting in settings)
+    return form if names_fusion else f"{form}::fusion=sbert-wk"
 
 
-def as_sbert_wk(form: str) -> EncoderSettings:
-    """The settings of an encoder whose fusion is SBERT-WK, without being named."""
-    asked = parse_encoder(sbert_wk_form(form))
-    if asked.fusion != "sbert-wk":
-        raise ConfigError(f"fusion: expected sbert-wk, found {asked.fusion}; leave it out")
-    return asked
+def sbert_wk_settings(form: str) -> EncoderSettings:
+    """Parse an encoder with the fusion SBERT-WK, named or not.
+
+    Raises:
+        ConfigError: it names another fusion.
+    """
+    settings = parse_encoder(sbert_wk_form(form))
+    if settings.fusion != "sbert-wk":
+        raise ConfigError(f"fusion: expected sbert-wk, found {settings.fusion}; leave it out")
+    return settings

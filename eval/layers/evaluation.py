@@ -1,4 +1,4 @@
-"""Searching for the set of layers whose mean is the best vector for pairs or questions."""
+"""The layer search: which set of layers has the best mean vector for pairs or questions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from eval.layers.search import (
     Head,
     HeadPairs,
     LayerReport,
+    LayerTask,
     PoolObjective,
-    Task,
-    asked_head,
+    load_head,
     search_given,
     search_shuffled,
 )
@@ -41,17 +41,19 @@ from retriever.errors import ConfigError, SourceError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Pairs whose products between layers are computed together.
 _PAIRS_AT_ONCE = 1024
 
 Cell = str | int | float | tuple[int, ...] | None
 Row = tuple[Cell, ...]
 LayerData = str | Path | Sequence[str | Path] | ScoredPairs | QuestionSet
-"""A file of scored pairs or several, a folder of questions with candidates (with the protocol
-``paper`` that of a similarity test), or pairs or questions that are loaded."""
+"""Files of scored pairs, a folder of questions with candidates, or loaded pairs or questions.
+
+With the protocol ``paper``, a folder is that of a similarity test."""
 
 
 class DataSource(NamedTuple):
-    """The data of a search or of its test; questions without a relevant passage are left out."""
+    """Data to search or to test on; questions without a relevant passage are left out."""
 
     name: str
     content: ScoredPairs | QuestionSet
@@ -63,7 +65,7 @@ class DataSource(NamedTuple):
         return len(content if isinstance(content, ScoredPairs) else content.questions)
 
     def objective(self, name: str | None) -> Correlation | PoolObjective:
-        """What layers are chosen by; None is the usual one."""
+        """Return the objective of this name; None is Spearman's correlation, or AP."""
         if isinstance(self.content, ScoredPairs):
             return pair_correlation(self.content.gold, name, self.name)
         if name in CORRELATIONS:
@@ -74,7 +76,7 @@ class DataSource(NamedTuple):
         return PoolObjective(self.content.questions, name or "AP")
 
     def to_json(self) -> dict[str, object]:
-        """JSON values."""
+        """Return name and size as JSON values."""
         return {"from": self.name, "units": self.units}
 
 
@@ -84,9 +86,10 @@ class LayerSearchResult(ReportedResult):
 
     Attributes:
         encoder: text form of the encoder with the best set of layers.
-        objective: name of what the best set is best at.
+        objective: name of the measure that chooses the best set.
         unit: "pairs" or "questions".
-        held_out_data: None if the choice was not tested, or on a part of the search data.
+        held_out_data: None if the choice was tested on a part of the search data, or not at all.
+        found: the best sets, their gains, and the effects of sizes and layers.
         command: reproduces the result; may be empty.
     """
 
@@ -101,16 +104,16 @@ class LayerSearchResult(ReportedResult):
     command: str = ""
 
     def report(self) -> Report:
-        """The result for a reader."""
-        found = self.found
-        remarks = _shuffled_remarks(found) if found.shuffles else _gain_remarks(found.gain)
+        """Return the result for a reader."""
+        result = self.found
+        remarks = _shuffled_remarks(result) if result.shuffles else _gain_remarks(result.gain)
         return Report(
             name="layers",
             title=f"Layers of {self.encoder.split('::')[0]}",
             sections=(
                 Section(
                     facts=dict(self._facts()),
-                    tables=tuple(_tables(found)),
+                    tables=tuple(_tables(result)),
                     remarks=(*remarks, f"encoder: {self.encoder}"),
                     brief=True,
                 ),
@@ -123,22 +126,26 @@ class LayerSearchResult(ReportedResult):
                 "hidden_states": self.hidden_states,
                 "search_data": self.search_data.to_json(),
                 "held_out_data": self.held_out_data and self.held_out_data.to_json(),
-                **asdict(found),
+                **asdict(result),
             },
             command=self.command,
             environment=environment(self.settings.loading.device),
             files={
                 "sets.csv": lambda: csv_lines(
                     ("layers", "search", "held_out"),
-                    [(_join(one.layers), *astuple(one)[1:]) for one in found.top],
+                    [
+                        (_join(set_score.layers), *astuple(set_score)[1:])
+                        for set_score in result.top
+                    ],
                 )
             },
             figures={"effects": self.figure},
         )
 
     def figure(self) -> Figure:
-        """The effects of the number of layers and of leaving each one out (Hosseini et al. 2023,
-        Figs. 2 to 4); MissingExtraError if matplotlib is not installed.
+        """Draw the effects of the number of layers and of leaving each layer out.
+
+        As in Hosseini et al. 2023, Figs. 2 to 4. Raises MissingExtraError without matplotlib.
         """
         held_out = "the best set, on held-out data"
         by_size = {"best": "best set", "mean": "mean of the sets", "held_out": held_out}
@@ -153,10 +160,10 @@ class LayerSearchResult(ReportedResult):
             (left, "size", "number of layers", list(sizes), by_size),
             (right, "layer", "hidden state left out (0: embeddings)", list(layers), by_layer),
         ):
-            places = [one[place] for one in effects]
+            places = [effect[place] for effect in effects]
             for style, (name, text) in zip(("o-", "s--", "^:"), curves.items(), strict=True):
                 # None becomes NaN, where matplotlib leaves a gap.
-                values = np.array([one[name] for one in effects], np.float64)
+                values = np.array([effect[name] for effect in effects], np.float64)
                 if not np.isnan(values).all():
                     axes.plot(places, values, style, label=text)
             axes.set(xlabel=label, ylabel=self.objective, xticks=places)
@@ -189,24 +196,29 @@ def search_layers(
 ) -> LayerSearchResult:
     """Try every set of hidden states, averaged as in BERT-LC, and test the best one.
 
-    `data` is what layers are chosen on, with the protocol ``paper`` also what they are tested on;
-    `test` is pairs or questions to test the choice on. For a folder of questions name
-    `settings.test_split` instead.
+    Args:
+        data: pairs or questions to choose layers on. With the protocol ``paper`` they are also
+            tested on them.
+        settings: encoder, objective and protocol.
+        test: pairs or questions to test the choice on. For a folder of questions, name
+            `settings.test_split` instead.
+        progress: shows the progress of each stage.
+        command: reproduces the result, for the report.
 
     Raises:
         ConfigError: settings that contradict each other, the data or the model.
         SourceError: a file is malformed, or a question set has no candidates.
         BadInputError: there are fewer than two pairs, or gold scores are all equal.
-        What `Encoder.load` raises.
+        Exception: see `Encoder.load`.
     """
     settings = settings or LayerSearchSettings()
-    asked = _checked_encoder(settings.encoder)
-    searched, held_out = _read(data, test, settings)
-    objective = searched.objective(settings.objective)
-    sources = [(searched, objective)]
-    if held_out is not None:
-        # Raises what the data to test on lack before anything is encoded.
-        sources.append((held_out, held_out.objective(objective.name)))
+    settings_without_layers = _checked_encoder(settings.encoder)
+    search_source, test_source = _read(data, test, settings)
+    objective = search_source.objective(settings.objective)
+    sources = [(search_source, objective)]
+    if test_source is not None:
+        # Fails before anything is encoded if the test data do not fit the objective.
+        sources.append((test_source, test_source.objective(objective.name)))
     dev_size = settings.dev_size
     pairs = objective.units
     if settings.protocol == "paper" and not 2 <= dev_size <= pairs - 2:
@@ -215,24 +227,27 @@ def search_layers(
             "give more pairs or another size"
         )
     encoder = settings.loading.load(
-        replace(asked, layers="all", fusion="concat", head=False, normalize=False)
+        replace(settings_without_layers, layers="all", fusion="concat", head=False, normalize=False)
     )
-    head = asked_head(asked, settings.loading)
+    head = load_head(settings_without_layers, settings.loading)
     subsets = layer_subsets(encoder.depth + 1, settings.max_layers)
-    tasks = [_task(encoder, *one, head, settings.loading.cache, progress) for one in sources]
+    tasks = [
+        _encode_task(encoder, source, objective, head, settings.loading.cache, progress)
+        for source, objective in sources
+    ]
     if settings.protocol == "paper":
-        found = search_shuffled(tasks[0], subsets, settings, progress)
+        layer_report = search_shuffled(tasks[0], subsets, settings, progress)
     else:
-        tested = tasks[1] if len(tasks) > 1 else None
-        found = search_given(tasks[0], tested, subsets, settings, progress)
+        held_out_task = tasks[1] if len(tasks) > 1 else None
+        layer_report = search_given(tasks[0], held_out_task, subsets, settings, progress)
     return LayerSearchResult(
-        encoder=_encoder_text(asked, encoder, found.best.layers),
+        encoder=_encoder_text(settings_without_layers, encoder, layer_report.best.layers),
         objective=objective.name,
         unit=objective.unit,
         hidden_states=encoder.depth + 1,
-        search_data=searched,
-        held_out_data=held_out,
-        found=found,
+        search_data=search_source,
+        held_out_data=test_source,
+        found=layer_report,
         settings=settings,
         command=command,
     )
@@ -241,26 +256,26 @@ def search_layers(
 def _read(
     data: LayerData, test: LayerData | None, settings: LayerSearchSettings
 ) -> tuple[DataSource, DataSource | None]:
-    """The data to search on, and the data to test the choice on."""
+    """Read the data to search on, and the data to test the choice on."""
     split = settings.split
     test_split = settings.test_split
     paper = settings.protocol == "paper"
-    searched = _loaded(data, split, divided=paper)
-    pairs = isinstance(searched.content, ScoredPairs)
-    of_folder = not pairs and not isinstance(data, QuestionSet)
-    for wrong, message in (
+    search_source = _load_source(data, split, all_splits=paper)
+    is_pairs = isinstance(search_source.content, ScoredPairs)
+    is_question_folder = not is_pairs and not isinstance(data, QuestionSet)
+    for is_wrong, message in (
         (
-            paper and (not pairs or test is not None),
+            paper and (not is_pairs or test is not None),
             "protocol: paper merges and divides scored pairs; name files of pairs or the folder of "
             "a similarity test, and no data to test on (--test)",
         ),
         (
-            (split or test_split) and not of_folder,
+            (split or test_split) and not is_question_folder,
             f"{'split' if split else 'test-split'}: it names a split of a folder of questions; for "
             "scored pairs name the file to test on (--test), and load questions to test on",
         ),
         (
-            not pairs and not isinstance(test, QuestionSet | None),
+            not is_pairs and not isinstance(test, QuestionSet | None),
             "test: it names a file of scored pairs; for a folder of questions name the split to "
             "test on (--test-split)",
         ),
@@ -270,32 +285,32 @@ def _read(
             f"{test_split}; nothing is held out of it",
         ),
     ):
-        if wrong:
+        if is_wrong:
             raise ConfigError(message)
     if test is None:
-        return searched, None if test_split is None else _loaded(data, test_split)
-    held_out = _loaded(test, None)
-    # Pairs that are loaded may be the same: a caller who passes them twice asks for it.
+        return search_source, None if test_split is None else _load_source(data, test_split)
+    test_source = _load_source(test, None)
+    # Only files are compared: a caller who passes loaded pairs twice means it.
     if (
         isinstance(test, str | Path)
-        and isinstance(searched.content, ScoredPairs)
-        and isinstance(held_out.content, ScoredPairs)
-        and contained([searched.content, held_out.content])
+        and isinstance(search_source.content, ScoredPairs)
+        and isinstance(test_source.content, ScoredPairs)
+        and contained([search_source.content, test_source.content])
     ):
         raise ConfigError(
             f"test: expected other pairs than those that are searched on, found {Path(test)} "
             "again; nothing is held out of it"
         )
-    return searched, held_out
+    return search_source, test_source
 
 
-def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> DataSource:
-    """The data; `divided` takes the folder of a similarity test with all its splits."""
+def _load_source(data: LayerData, split: str | None, *, all_splits: bool = False) -> DataSource:
+    """Read data; `all_splits` joins the splits of the folder of a similarity test."""
     if isinstance(data, ScoredPairs):
         return DataSource("pairs", data)
     if isinstance(data, QuestionSet):
-        return _pools(data)
-    paths = [Path(data)] if isinstance(data, str | Path) else [Path(one) for one in data]
+        return _pool_source(data)
+    paths = [Path(data)] if isinstance(data, str | Path) else [Path(path) for path in data]
     names = ", ".join(map(str, paths))
     if not any(path.is_dir() for path in paths):
         return DataSource(names, read_pairs(paths))
@@ -304,12 +319,12 @@ def _loaded(data: LayerData, split: str | None, *, divided: bool = False) -> Dat
             f"data: expected one folder, or files of scored pairs, found {names}; name one folder, "
             "or files only"
         )
-    if divided and split is None:
+    if all_splits and split is None:
         return DataSource(names, read_sts(paths[0]).everything())
-    return _pools(read_question_set(paths[0], split or "dev"), names)
+    return _pool_source(read_question_set(paths[0], split or "dev"), names)
 
 
-def _pools(questions: QuestionSet, folder: str = "") -> DataSource:
+def _pool_source(questions: QuestionSet, folder: str = "") -> DataSource:
     name = folder or questions.name
     if questions.corpus:
         raise SourceError(
@@ -319,16 +334,17 @@ def _pools(questions: QuestionSet, folder: str = "") -> DataSource:
     return DataSource(f"{name} ({questions.split})", questions.answered())
 
 
-def _task(
+def _encode_task(
     encoder: Encoder,
     data: DataSource,
     objective: Correlation | PoolObjective,
     head: Head | None,
     cache: Path | None,
     progress: Progress,
-) -> Task:
-    """Encode the texts of the data, and keep no more vectors in memory than a head needs."""
-    content, queries = data.content, isinstance(data.content, QuestionSet)
+) -> LayerTask:
+    """Encode the texts of the data; vectors stay in memory only if there is a head."""
+    content = data.content
+    queries = isinstance(content, QuestionSet)
     pairs = content.pairs() if isinstance(content, QuestionSet) else (content.left, content.right)
     size = _PAIRS_AT_ONCE if head is None else max(len(pairs[0]), 1)
     blocks = [
@@ -337,70 +353,70 @@ def _task(
     done = progress("encoding texts", sum(len(set(side)) for block in blocks for side in block))
     grams = []
     with ExitStack() as stack:
-        # A text of several blocks is encoded for the first one.
+        # A text in several blocks is encoded for the first block, and cached for the others.
         folder = cache or Path(stack.enter_context(TemporaryDirectory()))
 
         def layers(texts: Sequence[str], query: bool) -> NDArray[np.float32]:
-            found = embed(encoder, texts, folder, query=query, done=done)
-            return split_layers(found.vectors, encoder.depth)
+            embedded = embed(encoder, texts, folder, query=query, done=done)
+            return split_layers(embedded.vectors, encoder.depth)
 
         for left, right in blocks:
             if head is None:
                 grams.append(pair_grams(layers(left, queries), layers(right, False)))
                 continue
-            (first, rows) = distinct(left)
-            (second, others) = distinct(right)
+            first, first_rows = distinct(left)
+            second, second_rows = distinct(right)
             vectors = np.concatenate([layers(first, queries), layers(second, False)])
-            both = np.stack([rows, len(first) + others])
-            return Task(HeadPairs(vectors, both, head), objective)
-    triangles = np.concatenate([one.triangles for one in grams], axis=2)
-    return Task(PairGrams(encoder.depth + 1, triangles), objective)
+            pair_rows = np.stack([first_rows, len(first) + second_rows])
+            return LayerTask(HeadPairs(vectors, pair_rows, head), objective)
+    triangles = np.concatenate([gram.triangles for gram in grams], axis=2)
+    return LayerTask(PairGrams(encoder.depth + 1, triangles), objective)
 
 
 def _checked_encoder(form: str) -> EncoderSettings:
-    """The settings of an encoder, without what the search decides."""
-    asked = parse_encoder(form)
+    """Parse an encoder, and refuse the settings that the search decides."""
+    settings = parse_encoder(form)
     for name, allowed, reason in (
         ("layers", (None,), "the search chooses the layers"),
         ("fusion", (None, "mean"), "the search takes means of layers"),
         ("dimensions", (None,), "the search compares whole vectors"),
         ("static", (None,), "a static encoder has no layers to choose from"),
     ):
-        found = getattr(asked, name)
-        if found not in allowed:
-            raise ConfigError(f"{name}: found {found}, but {reason}; leave it out")
-    return asked
+        value = getattr(settings, name)
+        if value not in allowed:
+            raise ConfigError(f"{name}: found {value}, but {reason}; leave it out")
+    return settings
 
 
-def _encoder_text(asked: EncoderSettings, encoder: Encoder, layers: Sequence[int]) -> str:
-    """The text form that was asked for, with these layers."""
-    # Not asked for, a head is set only where the model's own files add one.
-    head = asked.head or encoder.spec.settings.head
-    model = asked.model or encoder.spec.model
-    return f"{replace(asked, model=model, fusion=None, head=head)}::lc:{_join(layers)}"
+def _encoder_text(requested: EncoderSettings, encoder: Encoder, layers: Sequence[int]) -> str:
+    """Return the text form of the requested encoder with these layers."""
+    # A head that was not requested is one that the model's own files add.
+    head = requested.head or encoder.spec.settings.head
+    model = requested.model or encoder.spec.model
+    return f"{replace(requested, model=model, fusion=None, head=head)}::lc:{_join(layers)}"
 
 
-def _tables(found: LayerReport) -> Iterator[Table]:
-    shuffled = bool(found.shuffles)
+def _tables(result: LayerReport) -> Iterator[Table]:
+    shuffled = bool(result.shuffles)
     search = "mean search" if shuffled else "search"
-    sets = [*map(astuple, found.top), ("last layer", *astuple(found.baseline)[1:])]
+    sets = [*map(astuple, result.top), ("last layer", *astuple(result.baseline)[1:])]
     columns = ("layers", search, "held out")
     yield _table(f"Best sets{' by the mean over shuffles' if shuffled else ''}", columns, sets)
     if shuffled:
         shuffles: list[Row] = []
-        for number, one in enumerate(found.shuffles, 1):
-            best = one.best
-            gain = one.gain
+        for number, shuffle in enumerate(result.shuffles, 1):
+            best = shuffle.best
+            gain = shuffle.gain
             cells = (gain.best, gain.baseline, f"{gain.gain:+.4f}", _interval(gain))
             shuffles.append((number, best.layers, best.search, *cells))
         names = ("shuffle", "best layers", "search", "held out", "last layer", "gain")
         yield _table("Shuffles", (*names, "95% interval"), shuffles)
     baselines: list[Row] = []
-    for other in (Baseline("last layer", found.baseline, found.gain), *found.others):
-        layers, value, _ = astuple(other.score) if other.score else (None,) * 3
-        gain = other.gain
+    for baseline in (Baseline("last layer", result.baseline, result.gain), *result.others):
+        layers, value, _ = astuple(baseline.score) if baseline.score else (None,) * 3
+        gain = baseline.gain
         held_out = gain.baseline if gain.held_out else None
-        row = (other.name, layers, value, held_out, f"{gain.gain:+.4f}", _interval(gain))
+        row = (baseline.name, layers, value, held_out, f"{gain.gain:+.4f}", _interval(gain))
         baselines.append((*row, gain.spread))
     title = "Gain of the best sets over baselines, mean over shuffles"
     yield _table(
@@ -409,9 +425,9 @@ def _tables(found: LayerReport) -> Iterator[Table]:
         baselines,
     )
     sizes = ("number of layers", "sets", "best", "mean", "held out", "best layers")
-    yield _table("Effect of the number of layers", sizes, list(map(astuple, found.sizes)))
+    yield _table("Effect of the number of layers", sizes, list(map(astuple, result.sizes)))
     effects = ("layer", "best with", "best without", "held out with", "held out without")
-    yield _table("Effect of each layer", effects, list(map(astuple, found.layers)))
+    yield _table("Effect of each layer", effects, list(map(astuple, result.layers)))
 
 
 def _gain_remarks(gain: Gain) -> Iterator[str]:
@@ -431,24 +447,26 @@ def _gain_remarks(gain: Gain) -> Iterator[str]:
     )
 
 
-def _shuffled_remarks(found: LayerReport) -> Iterator[str]:
-    won = "; ".join(f"{_join(layers)} ({times})" for layers, times in found.wins)
-    yield f"best layers (shuffles): {won}"
-    gain = found.gain
+def _shuffled_remarks(result: LayerReport) -> Iterator[str]:
+    winners = "; ".join(f"{_join(layers)} ({times})" for layers, times in result.wins)
+    yield f"best layers (shuffles): {winners}"
+    gain = result.gain
     yield (
-        f"held out, mean over {len(found.shuffles)} shuffles ({found.search_units:,} pairs to "
-        f"search on, {found.held_out_units:,} to test on): {gain.best:.4f} against "
+        f"held out, mean over {len(result.shuffles)} shuffles ({result.search_units:,} pairs to "
+        f"search on, {result.held_out_units:,} to test on): {gain.best:.4f} against "
         f"{gain.baseline:.4f} for the last layer, {gain.gain:+.4f}, standard deviation "
         f"{gain.spread:.4f}"
     )
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> Table:
-    """A table without the columns that are empty in all rows."""
-    shown = [place for place in range(len(columns)) if any(row[place] is not None for row in rows)]
+    """Return a table without the columns that are empty in all rows."""
+    filled_columns = [
+        place for place in range(len(columns)) if any(row[place] is not None for row in rows)
+    ]
     return Table(
-        tuple(columns[place] for place in shown),
-        tuple(tuple(_cell(row[place]) for place in shown) for row in rows),
+        tuple(columns[place] for place in filled_columns),
+        tuple(tuple(_cell(row[place]) for place in filled_columns) for row in rows),
         title,
     )
 

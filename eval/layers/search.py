@@ -1,7 +1,7 @@
 """The exhaustive layer search of BERT-LC (Hosseini et al. 2023), and the test of its choice.
 
-The search over means of layers is exact and needs no vectors. A head after the mean is no function
-of the products between layers: each set costs a pass over all texts.
+The search over means of layers is exact and needs no vectors, only the products between layers. A
+head after the mean is not a function of these products: each set costs a pass over all texts.
 """
 
 from __future__ import annotations
@@ -35,30 +35,41 @@ from retriever.encoders import EncoderSettings
 Vectors = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
+# Decimals by which objectives are compared; the rest is rounding.
 _OBJECTIVE_DECIMALS = 12
 _THREADS = min(os.cpu_count() or 1, 8)
+# Size of the table of low parts, see `SubsetCosines`.
 _TABLE_BYTES = 8 * 2**20
-# Fits into the cache of a core, including sorted keys and ranks.
+# Cosines ranked together; they fit into the cache of a core with sorted keys and ranks.
 _RANKED_AT_ONCE = 2**15
 
 
 Head = Callable[[Vectors], Vectors]
-"""What (texts, width) means of layers go through."""
+"""Function of (texts, width) means of layers, such as a Dense module of the model."""
 
 
-def asked_head(asked: EncoderSettings, loading: Loading) -> Head | None:
-    """The head of an encoder that is asked for with one; ConfigError if it has none."""
-    if not asked.head:
+def load_head(settings: EncoderSettings, loading: Loading) -> Head | None:
+    """Load the head of an encoder, None if its settings have none.
+
+    Raises:
+        ConfigError: the model has no head.
+    """
+    if not settings.head:
         return None
-    # Its layers do not matter: a head takes the vector that they became.
-    return loading.load(replace(asked, layers=None, fusion=None, pooling=None)).project
+    # A head takes the fused vector, so the choice of layers does not matter.
+    return loading.load(replace(settings, layers=None, fusion=None, pooling=None)).project
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadPairs:
-    """Pairs of texts with the vectors of all layers; the methods are those of `PairGrams`."""
+    """Pairs of texts with the vectors of all layers, and the methods of `PairGrams`.
 
-    # (texts, hidden states, width), each text once, and (2, pairs) its rows.
+    Attributes:
+        vectors: (texts, hidden states, width), each text once.
+        rows: (2, pairs) rows of `vectors`.
+        head: applied to each mean of layers.
+    """
+
     vectors: Vectors
     rows: NDArray[np.int64]
     head: Head
@@ -69,22 +80,22 @@ class HeadPairs:
         return int(self.rows.shape[1])
 
     def take(self, pairs: NDArray[np.int64]) -> HeadPairs:
-        """The pairs at these positions, in this order, and only their texts."""
+        """Return the pairs at these positions, in this order, with their texts alone."""
         texts, rows = np.unique(self.rows[:, pairs], return_inverse=True)
         return replace(self, vectors=self.vectors[texts], rows=rows.reshape(2, -1))
 
     def cosines(self, masks: Masks) -> Floats:
-        """(subsets, pairs) cosines under each set."""
-        held = masks[:, None] >> np.arange(self.vectors.shape[1]) & 1
-        found = np.empty((len(masks), self.pairs))
-        for number, chosen in enumerate(held.astype(bool)):
-            projected = self.head(self.vectors[:, chosen].mean(axis=1))
-            found[number] = cosines(*projected[self.rows])
-        return found
+        """Return (subsets, pairs) cosines under each set."""
+        indicators = masks[:, None] >> np.arange(self.vectors.shape[1]) & 1
+        cosine_rows = np.empty((len(masks), self.pairs))
+        for number, layers in enumerate(indicators.astype(bool)):
+            projected = self.head(self.vectors[:, layers].mean(axis=1))
+            cosine_rows[number] = cosines(*projected[self.rows])
+        return cosine_rows
 
 
 class PoolObjective:
-    """The mean of a measure over questions, as `eval qa` has it; used like a `Correlation`."""
+    """The mean of a measure over questions, as in `eval qa`; has the methods of `Correlation`."""
 
     unit = "questions"
 
@@ -94,35 +105,35 @@ class PoolObjective:
         self.units = len(pools)
 
     def __call__(self, cosines: Floats) -> Floats:
-        """(subsets, pairs) cosines to (subsets,) means in [0, 1]."""
+        """Return (subsets,) means in [0, 1] for (subsets, pairs) cosines."""
         means: Floats = self.per_question(cosines).mean(axis=1)
         return means
 
     def resampled(self, cosines: Floats, weights: Floats) -> Floats:
-        """(resamples, subsets) means over the questions drawn; weights: (resamples, questions)."""
+        """Return (resamples, subsets) means; (resamples, questions) weights count the draws."""
         sums: Floats = weights @ self.per_question(cosines).T
         sums /= weights.sum(axis=1, keepdims=True)
         return sums
 
     def per_question(self, cosines: Floats) -> Floats:
-        """(subsets, pairs) cosines to (subsets, questions) values in [0, 1]."""
+        """Return (subsets, questions) values in [0, 1] for (subsets, pairs) cosines."""
         return self._measures(np.round(cosines, RANKED_DECIMALS))[self.name]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class LayerTask:
     """Pairs of texts and the objective over their cosines."""
 
     grams: PairGrams | HeadPairs
     objective: Correlation | PoolObjective
 
     def values(self, masks: Masks) -> Floats:
-        """(subsets,) the objective under a few sets of layers, given as bit masks."""
+        """Return (subsets,) objectives of a few sets of layers, given as bit masks."""
         return self.objective(self.grams.cosines(masks))
 
 
-def subset_values(task: Task, subsets: LayerSubsets, done: Done = ignore) -> Floats:
-    """(subsets,) the objective of every set of layers; a thread takes twice `_TABLE_BYTES`."""
+def subset_values(task: LayerTask, subsets: LayerSubsets, done: Done = ignore) -> Floats:
+    """Return (subsets,) objectives of all sets of layers; a thread needs twice `_TABLE_BYTES`."""
     values = np.empty(len(subsets))
     if isinstance(task.grams, HeadPairs):
         for position in range(len(subsets)):
@@ -140,20 +151,20 @@ def subset_values(task: Task, subsets: LayerSubsets, done: Done = ignore) -> Flo
         return len(block)
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        for finished in pool.map(fill, range(len(blocks))):
-            done(finished)
+        for scored_sets in pool.map(fill, range(len(blocks))):
+            done(scored_sets)
     return values
 
 
 def best_first(values: Floats, count: int) -> NDArray[np.int64]:
-    """Positions of the `count` best sets: by value, then fewer layers, then smaller bit mask."""
+    """Return positions of the `count` best sets: by value, then fewer layers, then bit mask."""
     # Ties keep the order of `LayerSubsets`, because the sort is stable.
     order = np.argsort(-comparable(values), kind="stable")
     return order[:count].astype(np.int64)
 
 
 def comparable(values: Floats) -> Floats:
-    """Values without rounding noise, so that the order of a summation does not decide."""
+    """Round values, so that the order of a summation does not decide."""
     return np.round(values, _OBJECTIVE_DECIMALS)
 
 
@@ -168,8 +179,10 @@ class SetScore:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The best set against a baseline, with the 95% interval of a paired bootstrap over units; over
-    shuffles the means, with the standard deviation of the gain in place of an interval.
+    """The best set against a baseline.
+
+    One search has the 95% interval of a paired bootstrap over units. Several shuffles have means,
+    and the standard deviation of the gain in place of an interval.
     """
 
     held_out: bool
@@ -184,17 +197,17 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A set that the best one is compared with beside the last layer (Tables 3 and 4)."""
+    """A set, beside the last layer, that the best one is compared with (Tables 3 and 4)."""
 
     name: str
-    # None over shuffles, each of which draws its own random layers.
+    # None over shuffles: each draws its own random layers.
     score: SetScore | None
     gain: Gain
 
 
 @dataclass(frozen=True, slots=True)
 class SizeEffect:
-    """Sets of one number of layers (Figs. 2 and 3), with the held-out objective of the best one."""
+    """All sets of one size (Figs. 2 and 3), with the held-out objective of the best one."""
 
     size: int
     sets: int
@@ -206,7 +219,7 @@ class SizeEffect:
 
 @dataclass(frozen=True, slots=True)
 class LayerEffect:
-    """The best objectives of sets with one layer, and of those without it, if any (Fig. 4)."""
+    """The best objectives of sets with a layer, and of sets without it, if any (Fig. 4)."""
 
     layer: int
     with_layer: float
@@ -217,10 +230,10 @@ class LayerEffect:
 
 @dataclass(frozen=True, slots=True)
 class LayerReport:
-    """A search, or a search per shuffle and means over all; the best sets are by the search data.
+    """The result of one search, or the means over the searches of all shuffles.
 
-    Over shuffles they have no held-out objective: pairs that one searches on, another tests on. The
-    baseline is the last layer.
+    The best sets are those on the search data; the baseline is the last layer. Over shuffles, sets
+    have no held-out objective: a pair that is searched on in one shuffle is held out in another.
     """
 
     search_units: int
@@ -234,29 +247,29 @@ class LayerReport:
     sizes: tuple[SizeEffect, ...]
     layers: tuple[LayerEffect, ...]
     shuffles: tuple[LayerReport, ...] = ()
-    # The sets that were best in a shuffle and their numbers of shuffles, most frequent first.
+    # Each set that was best in a shuffle, and in how many; most frequent first.
     wins: tuple[tuple[tuple[int, ...], int], ...] = ()
 
 
 def search_given(
-    search: Task,
-    held_out: Task | None,
+    search: LayerTask,
+    held_out: LayerTask | None,
     subsets: LayerSubsets,
     settings: LayerSearchSettings,
     progress: Progress = silent,
 ) -> LayerReport:
-    """Choose layers on one task, and test the best sets on another, if there is one."""
+    """Choose layers on `search`, and test the best sets on `held_out`, if there is one."""
     values = subset_values(search, subsets, progress("scoring sets of layers", len(subsets)))
-    return _report(search, held_out, subsets, values, settings, [settings.seed])
+    return _test_choice(search, held_out, subsets, values, settings, [settings.seed])
 
 
 def search_shuffled(
-    everything: Task,
+    everything: LayerTask,
     subsets: LayerSubsets,
     settings: LayerSearchSettings,
     progress: Progress = silent,
 ) -> LayerReport:
-    """The protocol of the paper's STS tables: a search on `dev_size` pairs in each shuffle."""
+    """Search on `dev_size` pairs of each shuffle: the protocol of the paper's STS tables."""
     grams = everything.grams
     objective = everything.objective
     dev_size = settings.dev_size
@@ -266,11 +279,11 @@ def search_shuffled(
     for shuffle in range(settings.shuffles):
         order = np.random.default_rng([settings.seed, shuffle]).permutation(grams.pairs)
         sides = (order[:dev_size], order[dev_size:])
-        search, held_out = (Task(grams.take(side), objective.take(side)) for side in sides)
+        search, held_out = (LayerTask(grams.take(side), objective.take(side)) for side in sides)
         label = f"shuffle {shuffle + 1} of {settings.shuffles}"
         values = subset_values(search, subsets, progress(label, len(subsets)))
-        drawn = [settings.seed, shuffle, 1]
-        reports.append(_report(search, held_out, subsets, values, settings, drawn))
+        bootstrap_seed = [settings.seed, shuffle, 1]
+        reports.append(_test_choice(search, held_out, subsets, values, settings, bootstrap_seed))
         total += values
     mean = total / settings.shuffles
 
@@ -285,7 +298,7 @@ def search_shuffled(
         top=best,
         gain=_mean_gain([report.gain for report in reports]),
         others=tuple(
-            Baseline(same[0].name, None, _mean_gain([one.gain for one in same]))
+            Baseline(same[0].name, None, _mean_gain([baseline.gain for baseline in same]))
             for same in zip(*(report.others for report in reports), strict=True)
         ),
         sizes=tuple(
@@ -305,33 +318,34 @@ def search_shuffled(
 
 
 def _means(effects: Sequence[SizeEffect | LayerEffect], *names: str) -> dict[str, Any]:
-    """The mean of each field over the searches that have a value; None if none has."""
+    """Return the mean of each field over the effects that have a value; None if none has."""
     means: dict[str, Any] = {}
     for name in names:
-        known = [value for one in effects if (value := getattr(one, name)) is not None]
-        means[name] = float(np.mean(known)) if known else None
+        values = [value for effect in effects if (value := getattr(effect, name)) is not None]
+        means[name] = float(np.mean(values)) if values else None
     return means
 
 
 def _mean_gain(gains: Sequence[Gain]) -> Gain:
-    best, baseline, gain = np.mean([(one.best, one.baseline, one.gain) for one in gains], axis=0)
-    spread = float(np.std([one.gain for one in gains], ddof=1)) if len(gains) > 1 else 0.0
-    return Gain(True, float(best), float(baseline), float(gain), None, None, None, spread)
+    columns = [(gain.best, gain.baseline, gain.gain) for gain in gains]
+    best, baseline, mean_gain = np.mean(columns, axis=0).tolist()
+    spread = float(np.std([gain.gain for gain in gains], ddof=1)) if len(gains) > 1 else 0.0
+    return Gain(True, best, baseline, mean_gain, None, None, None, spread)
 
 
-def _report(
-    search: Task,
-    held_out: Task | None,
+def _test_choice(
+    search: LayerTask,
+    held_out: LayerTask | None,
     subsets: LayerSubsets,
     values: Floats,
     settings: LayerSearchSettings,
     seed: list[int],
 ) -> LayerReport:
-    def tested(place: int) -> float | None:
-        return None if held_out is None else _value(held_out, int(subsets.masks[place]))
+    def held_out_value(place: int) -> float | None:
+        return None if held_out is None else _mask_value(held_out, int(subsets.masks[place]))
 
     def score(place: int) -> SetScore:
-        return SetScore(subsets.layers(place), float(values[place]), tested(place))
+        return SetScore(subsets.layers(place), float(values[place]), held_out_value(place))
 
     order = best_first(values, settings.top).tolist()
     best = score(order[0])
@@ -345,14 +359,14 @@ def _report(
         low, high = bootstrap_gain(held_out or search, *masks, count, seed)
         return Gain(held_out is not None, ours, theirs, ours - theirs, low, high, count)
 
-    others = []
+    baselines = []
     random = np.random.default_rng([*seed, 4])
-    drawn = baseline_layers(subsets.hidden_states, len(best.layers), random)
-    for name, layers in zip(("last 4 layers", "random layers"), drawn, strict=True):
+    drawn_layers = baseline_layers(subsets.hidden_states, len(best.layers), random)
+    for name, layers in zip(("last 4 layers", "random layers"), drawn_layers, strict=True):
         mask = layer_mask(layers)
-        held_out_value = None if held_out is None else _value(held_out, mask)
-        other = SetScore(layers, _value(search, mask), held_out_value)
-        others.append(Baseline(name, other, gain_over(other)))
+        tested = None if held_out is None else _mask_value(held_out, mask)
+        other = SetScore(layers, _mask_value(search, mask), tested)
+        baselines.append(Baseline(name, other, gain_over(other)))
     return LayerReport(
         search_units=search.objective.units,
         held_out_units=None if held_out is None else held_out.objective.units,
@@ -361,64 +375,66 @@ def _report(
         baseline=baseline,
         top=tuple(map(score, order)),
         gain=gain_over(baseline),
-        others=tuple(others),
-        sizes=_size_effects(subsets, values, tested),
-        layers=_layer_effects(subsets, values, tested),
+        others=tuple(baselines),
+        sizes=_size_effects(subsets, values, held_out_value),
+        layers=_layer_effects(subsets, values, held_out_value),
     )
 
 
-def _value(task: Task, mask: int) -> float:
+def _mask_value(task: LayerTask, mask: int) -> float:
     return float(task.values(np.array([mask]))[0])
 
 
 def _size_effects(
-    subsets: LayerSubsets, values: Floats, tested: Callable[[int], float | None]
+    subsets: LayerSubsets, values: Floats, held_out_value: Callable[[int], float | None]
 ) -> tuple[SizeEffect, ...]:
     effects = []
     for size in np.unique(subsets.sizes).tolist():
-        same = subsets.sizes == size
-        best = _best(values, same)
-        chosen = values[same]
+        has_size = subsets.sizes == size
+        best = _best_position(values, has_size)
+        values_of_size = values[has_size]
         layers = subsets.layers(best)
         highest = float(values[best])
-        mean = float(chosen.mean())
-        effects.append(SizeEffect(size, len(chosen), highest, mean, tested(best), layers))
+        mean = float(values_of_size.mean())
+        effects.append(
+            SizeEffect(size, len(values_of_size), highest, mean, held_out_value(best), layers)
+        )
     return tuple(effects)
 
 
 def _layer_effects(
-    subsets: LayerSubsets, values: Floats, tested: Callable[[int], float | None]
+    subsets: LayerSubsets, values: Floats, held_out_value: Callable[[int], float | None]
 ) -> tuple[LayerEffect, ...]:
     effects = []
     for layer in range(subsets.hidden_states):
         has = (subsets.masks >> layer & 1).astype(np.bool_)
-        best = _best(values, has)
-        other = None if has.all() else _best(values, ~has)
+        best = _best_position(values, has)
+        other = None if has.all() else _best_position(values, ~has)
         effects.append(
             LayerEffect(
                 layer=layer,
                 with_layer=float(values[best]),
                 without=None if other is None else float(values[other]),
-                held_out_with=tested(best),
-                held_out_without=None if other is None else tested(other),
+                held_out_with=held_out_value(best),
+                held_out_without=None if other is None else held_out_value(other),
             )
         )
     return tuple(effects)
 
 
-def _best(values: Floats, chosen: NDArray[np.bool_]) -> int:
-    # Positions ascend, so ties are broken as for the best of all sets.
-    places = np.flatnonzero(chosen)
-    return int(places[np.argmax(comparable(values[places]))])
+def _best_position(values: Floats, is_candidate: NDArray[np.bool_]) -> int:
+    # Positions ascend, so ties are broken as in `best_first`.
+    positions = np.flatnonzero(is_candidate)
+    return int(positions[np.argmax(comparable(values[positions]))])
 
 
 def bootstrap_gain(
-    task: Task, best: int, baseline: int, resamples: int, seed: int | Sequence[int]
+    task: LayerTask, best: int, baseline: int, resamples: int, seed: int | Sequence[int]
 ) -> tuple[float, float]:
-    """The 95% interval of the objective of one set, a bit mask, minus that of another."""
+    """Return the 95% interval of the gain of one set over another, given as bit masks."""
     units = task.objective.units
     if units == 1:
-        # One question says nothing of others.
+        # With one question the interval is the whole range.
         return -1.0, 1.0
     cosines = task.grams.cosines(np.array([best, baseline]))
     gains = []

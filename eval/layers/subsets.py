@@ -1,10 +1,10 @@
-"""The sets of hidden states that a layer search tries, and cosines of pairs of texts under each.
+"""Sets of hidden states that a layer search tries, and cosines of pairs of texts under each.
 
 Let a_l and b_l be the vectors of two texts in layer l, and D a set of layers with indicator z.
 The cosine of their means over D is z'G_ab z / sqrt(z'G_aa z · z'G_bb z), where G_ab holds the
-products a_i · b_j (Hosseini et al. 2023, Eq. 1, without computing any of its vectors). A quadratic
-form of an indicator is a product of the matrix's upper triangle (both halves added) with the
-indicator of pairs of layers.
+products a_i · b_j (Hosseini et al. 2023, Eq. 1, without computing any of its vectors). Add the two
+halves of G into its upper triangle: z'Gz is then the product of this triangle with the indicator of
+pairs of layers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from retriever.errors import ConfigError
 Floats = NDArray[np.float64]
 Masks = NDArray[np.int64]
 
-_MOST_UNASKED = 2**21
-_MOST = 2**25
+# Most sets to try, without and with --max-layers.
+_DEFAULT_MAX_SETS = 2**21
+_MAX_SETS = 2**25
+# Pairs of texts whose products are computed together.
 _GRAMS_AT_ONCE = 64
 _THREADS = 2
-# A mean over layers whose squared length is below this part of the longest layer's is rounding.
-_NOTHING = 1e-12
+# A mean of layers counts as zero if its squared length is below this share of the longest layer's.
+_ZERO_LENGTH = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,17 +47,21 @@ class LayerSubsets:
 
     @property
     def last(self) -> int:
-        """The position of the set of the last layer only."""
+        """Position of the set that holds the last layer alone."""
         return self.hidden_states - 1
 
     def layers(self, position: int) -> tuple[int, ...]:
-        """The layers of one set, ascending."""
+        """Return the layers of one set, ascending."""
         mask = int(self.masks[position])
         return tuple(layer for layer in range(self.hidden_states) if mask >> layer & 1)
 
 
 def layer_subsets(hidden_states: int, max_layers: int | None = None) -> LayerSubsets:
-    """Every non-empty set of hidden states, or those of at most `max_layers`; refuses too many."""
+    """Return all non-empty sets of hidden states, or all of at most `max_layers`.
+
+    Raises:
+        ConfigError: `max_layers` is out of range, or there are too many sets.
+    """
     if max_layers is not None and not 1 <= max_layers <= hidden_states:
         raise ConfigError(
             f"max-layers: the model has {hidden_states} hidden states, including the embeddings; "
@@ -63,14 +69,14 @@ def layer_subsets(hidden_states: int, max_layers: int | None = None) -> LayerSub
         )
     largest = max_layers or hidden_states
     count = count_subsets(hidden_states, largest)
-    most = _MOST_UNASKED if max_layers is None else _MOST
-    if count > most:
+    max_sets = _DEFAULT_MAX_SETS if max_layers is None else _MAX_SETS
+    if count > max_sets:
         fitting = max(
-            size for size in range(1, largest) if count_subsets(hidden_states, size) <= most
+            size for size in range(1, largest) if count_subsets(hidden_states, size) <= max_sets
         )
         raise ConfigError(
             f"max-layers: {hidden_states} hidden states have {count:,} sets of up to {largest} "
-            f"layers, more than the maximum of {most:,}; set --max-layers to at most "
+            f"layers, more than the maximum of {max_sets:,}; set --max-layers to at most "
             f"{fitting} ({count_subsets(hidden_states, fitting):,} sets)"
         )
     by_size = _sets_of_at_most(hidden_states, largest)[1:]
@@ -79,27 +85,26 @@ def layer_subsets(hidden_states: int, max_layers: int | None = None) -> LayerSub
 
 
 def count_subsets(hidden_states: int, largest: int) -> int:
-    """Number of non-empty sets of at most `largest` hidden states."""
+    """Count the non-empty sets of at most `largest` hidden states."""
     return sum(math.comb(hidden_states, size) for size in range(1, largest + 1))
 
 
 def layer_mask(layers: Iterable[int]) -> int:
-    """The bit mask of some layers."""
+    """Return the bit mask of a set of layers."""
     return sum(1 << layer for layer in layers)
 
 
 def baseline_layers(
     hidden_states: int, size: int, random: np.random.Generator
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The last four layers, and as many random ones as a set has."""
-    drawn = random.choice(hidden_states, size, replace=False).tolist()
-    return tuple(range(max(hidden_states - 4, 0), hidden_states)), tuple(sorted(drawn))
+    """Return the last four layers, and `size` random layers, each ascending."""
+    random_layers = random.choice(hidden_states, size, replace=False).tolist()
+    return tuple(range(max(hidden_states - 4, 0), hidden_states)), tuple(sorted(random_layers))
 
 
 def _sets_of_at_most(layers: int, largest: int) -> list[Masks]:
-    """The bit masks of the sets of 0, 1, ... `largest` of the lowest `layers`, each ascending."""
-    # Sets without a new top layer, then those with it: each list stays ascending, and no other
-    # sets are computed.
+    """Return the bit masks of all sets of 0, 1, ... `largest` of the lowest `layers`, ascending."""
+    # Each layer is added as the new top layer, after all sets without it: lists stay ascending.
     by_size = [np.zeros(1, np.int64), *(np.zeros(0, np.int64) for _ in range(largest))]
     for layer in range(layers):
         for size in range(largest, 0, -1):
@@ -109,24 +114,28 @@ def _sets_of_at_most(layers: int, largest: int) -> list[Masks]:
 
 
 def _pair_indicators(masks: Masks, hidden_states: int) -> Floats:
-    """(subsets, n(n+1)/2): 1 where a set has both layers of a pair of `numpy.triu_indices`."""
+    """Return (subsets, n(n+1)/2): 1 where a set has both layers of a pair of `triu_indices`."""
     first, second = np.triu_indices(hidden_states)
-    held = _indicators(masks, hidden_states)
-    return held[:, first] * held[:, second]
+    indicators = _indicators(masks, hidden_states)
+    return indicators[:, first] * indicators[:, second]
 
 
 def _indicators(masks: Masks, layers: int) -> Floats:
-    """(subsets, layers): 1 where a set has a layer."""
+    """Return (subsets, layers): 1 where a set has a layer."""
     return (masks[:, None] >> np.arange(layers) & 1).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairGrams:
-    """Everything that the cosines of pairs of texts depend on under any set of n hidden states."""
+    """Products between the layers of pairs of texts: they determine all cosines under any set.
+
+    Attributes:
+        hidden_states: n, the embeddings included.
+        triangles: (3, n(n+1)/2, pairs) G_ab, G_aa and G_bb in the order of `numpy.triu_indices`;
+            the longest layer of each text is scaled to length 1.
+    """
 
     hidden_states: int
-    # (3, n(n+1)/2, pairs): G_ab, G_aa and G_bb in the order of `numpy.triu_indices`, each text's
-    # longest layer scaled to length 1.
     triangles: Floats
 
     @property
@@ -135,30 +144,30 @@ class PairGrams:
         return int(self.triangles.shape[2])
 
     def take(self, pairs: NDArray[np.int64]) -> PairGrams:
-        """The pairs at these positions, in this order."""
+        """Return the pairs at these positions, in this order."""
         return PairGrams(self.hidden_states, np.ascontiguousarray(self.triangles[:, :, pairs]))
 
     def cosines(self, masks: Masks) -> Floats:
-        """(subsets, pairs) cosines under each set; 0 where a mean over the layers is zero."""
+        """Return (subsets, pairs) cosines under each set; 0 where a mean of layers is zero."""
         return _to_cosines(*(_pair_indicators(masks, self.hidden_states) @ self.triangles))
 
 
 def _to_cosines(products: Floats, left: Floats, right: Floats) -> Floats:
-    """Cosines from z'G_ab z, z'G_aa z and z'G_bb z, which are overwritten; 0 with a zero vector."""
-    nothing = None
-    if left.size and min(left.min(), right.min()) < _NOTHING:
-        nothing = np.minimum(left, right) < _NOTHING
-        left[nothing] = right[nothing] = 1.0
+    """Return cosines from z'G_ab z, z'G_aa z and z'G_bb z, overwritten; 0 for a zero vector."""
+    is_zero = None
+    if left.size and min(left.min(), right.min()) < _ZERO_LENGTH:
+        is_zero = np.minimum(left, right) < _ZERO_LENGTH
+        left[is_zero] = right[is_zero] = 1.0
     np.multiply(left, right, out=left)
     np.sqrt(left, out=left)
     np.divide(products, left, out=products)
-    if nothing is not None:
-        products[nothing] = 0.0
+    if is_zero is not None:
+        products[is_zero] = 0.0
     return products
 
 
 def pair_grams(left: NDArray[np.floating], right: NDArray[np.floating]) -> PairGrams:
-    """The scalar products, in float64, between the layers of pairs of texts, (pairs, n, d) each."""
+    """Return the float64 products between the layers of pairs of texts, (pairs, n, d) each."""
     pairs, n, _ = left.shape
     first, second = np.triu_indices(n)
     triangles = np.empty((3, len(first), pairs))
@@ -187,53 +196,60 @@ def _longest(grams: Floats) -> Floats:
 
 
 class SubsetCosines:
-    """The cosines of pairs of texts under every set, in one block per high part.
+    """Cosines of pairs of texts under every set, one block for each high part.
 
-    A set is a low part (its layers below some b) and a high part. Its form z'Gz is that of the low
-    part, from a table, plus that of the high part, plus the products between the two, which are
-    linear in the low part.
+    A set is a low part (its layers below some b) and a high part. Its form z'Gz has three terms:
+    the form of the low part, from a table; the form of the high part; and the products between the
+    two, which are linear in the low part.
     """
 
     def __init__(self, grams: PairGrams, subsets: LayerSubsets, table_bytes: int) -> None:
         hidden_states = subsets.hidden_states
         largest = int(subsets.sizes[-1])
-        most = table_bytes // max(grams.triangles.nbytes // grams.triangles.shape[1], 1)
-        # The greatest number of layers with at most so many sets, the empty one too; at least one.
+        max_low_sets = table_bytes // max(grams.triangles.nbytes // grams.triangles.shape[1], 1)
+        # The greatest number of low layers whose sets, the empty one included, fit into the table.
         low = 1
-        while low < hidden_states and 1 + count_subsets(low + 1, min(low + 1, largest)) <= most:
+        while (
+            low < hidden_states
+            and 1 + count_subsets(low + 1, min(low + 1, largest)) <= max_low_sets
+        ):
             low += 1
         self._low = low
         self._largest = largest
         self._triangles = grams.triangles
         first, second = np.triu_indices(hidden_states)
-        self._place = np.empty((hidden_states, hidden_states), np.int64)
-        self._place[first, second] = self._place[second, first] = np.arange(len(first))
+        self._pair_positions = np.empty((hidden_states, hidden_states), np.int64)
+        self._pair_positions[first, second] = self._pair_positions[second, first] = np.arange(
+            len(first)
+        )
 
         by_size = _sets_of_at_most(self._low, min(self._low, largest))
         self._ends = np.cumsum([len(masks) for masks in by_size])
-        self._lows = np.concatenate(by_size)
-        self._held = _indicators(self._lows, low)
-        self._table = _pair_indicators(self._lows, hidden_states) @ grams.triangles
+        self._low_masks = np.concatenate(by_size)
+        self._low_indicators = _indicators(self._low_masks, low)
+        self._low_forms = _pair_indicators(self._low_masks, hidden_states) @ grams.triangles
         high = hidden_states - self._low
-        self._highs = np.concatenate(_sets_of_at_most(high, min(high, largest))) << self._low
+        self._high_masks = np.concatenate(_sets_of_at_most(high, min(high, largest))) << self._low
         self._order = np.argsort(subsets.masks)
         self._ascending = subsets.masks[self._order]
 
     def __len__(self) -> int:
         """Number of blocks."""
-        return len(self._highs)
+        return len(self._high_masks)
 
     def block(self, number: int) -> tuple[NDArray[np.int64], Floats]:
-        """(sets,) positions among the subsets, and (sets, pairs) their cosines, in a new array."""
-        high = self._highs[number]
-        layers = np.flatnonzero(high >> np.arange(len(self._place)) & 1)
-        sets = self._ends[min(self._largest - len(layers), len(self._ends) - 1)]
-        within = self._place[np.ix_(layers, layers)][np.triu_indices(len(layers))]
-        forms = self._held[:sets] @ self._triangles[:, self._place[: self._low, layers]].sum(axis=2)
-        forms += self._triangles[:, within].sum(axis=1, keepdims=True)
-        forms += self._table[:, :sets]
+        """Return (sets,) positions among the subsets, and (sets, pairs) cosines, a new array."""
+        high = self._high_masks[number]
+        layers = np.flatnonzero(high >> np.arange(len(self._pair_positions)) & 1)
+        low_count = self._ends[min(self._largest - len(layers), len(self._ends) - 1)]
+        inner_pairs = self._pair_positions[np.ix_(layers, layers)][np.triu_indices(len(layers))]
+        forms = self._low_indicators[:low_count] @ self._triangles[
+            :, self._pair_positions[: self._low, layers]
+        ].sum(axis=2)
+        forms += self._triangles[:, inner_pairs].sum(axis=1, keepdims=True)
+        forms += self._low_forms[:, :low_count]
         # The empty set is left out.
         start = 0 if high else 1
-        masks = high | self._lows[start:sets]
+        masks = high | self._low_masks[start:low_count]
         positions = self._order[np.searchsorted(self._ascending, masks)]
         return positions, _to_cosines(*forms[:, start:])

@@ -1,4 +1,4 @@
-"""What an encoder is trained on and chosen on, from data sets, files of pairs and corpora."""
+"""Training and dev data of an encoder, from data sets, files of pairs and corpora."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ from retriever.training import (
     TrainingSet,
 )
 
-# The share of data without a dev split that is held out, and the most pairs unless one is named.
+# Without a dev split: the share of pairs to hold out, and the most pairs, unless a share is named.
 _DEV_SHARE = 0.1
-_MOST_DEV = 1000
+_MAX_DEV = 1000
 _ANCHORED = ("anchor", "positive")
 _LABELED = ("label", "sentence1", "sentence2")
 _ROWS_AT_ONCE = 512
@@ -68,17 +68,17 @@ PairKind = Literal["title"]
 
 
 class TextPair(NamedTuple):
-    """Two texts, and what is known of them."""
+    """Two texts, with their score, their label, or a negative for the left text."""
 
     left: str
     right: str
-    # A score, a label, or a text that does not belong to the left one, unlike the right one.
+    # A score, a label, or a text that is not relevant to the left one.
     value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusPairs(Checked):
-    """Titles and texts of a corpus, drawn uniformly; its documents are read once as a stream."""
+    """Pairs of title and text, drawn uniformly from a corpus that is read once as a stream."""
 
     documents: Iterable[Document]
     kind: PairKind = setting("title", "Pairs to make of a document.")
@@ -86,34 +86,38 @@ class CorpusPairs(Checked):
     seed: int = setting(0, "Random seed of what is drawn.", low=0)
 
     def draw(self, done: Done = ignore) -> list[TextPair]:
-        """The sample, in random order; BadInputError if the corpus has fewer than two pairs."""
-        drawn = Reservoir[TextPair](self.sample, self.seed)
+        """Draw the sample, in random order.
+
+        Raises:
+            BadInputError: the corpus has fewer than two pairs.
+        """
+        reservoir = Reservoir[TextPair](self.sample, self.seed)
         for document in self.documents:
             title = (document.title or "").strip()
             text = document.text.strip()
             if title and text and title != text:
-                drawn.add(TextPair(title, text))
+                reservoir.add(TextPair(title, text))
             done(1)
-        if drawn.seen < 2:
+        if reservoir.seen < 2:
             raise BadInputError(
                 "pairs: expected documents with both title and text, found "
-                f"{drawn.seen} in the corpus; name another, or files of pairs"
+                f"{reservoir.seen} in the corpus; name another, or files of pairs"
             )
-        order = np.random.default_rng(self.seed).permutation(len(drawn.items))
-        return [drawn.items[place] for place in order]
+        order = np.random.default_rng(self.seed).permutation(len(reservoir.items))
+        return [reservoir.items[place] for place in order]
 
 
 EncoderData = Questions | Sequence[Path] | CorpusPairs
 
 
 class _Pairs(NamedTuple):
-    """Pairs of one kind; those with anchors may have a negative."""
+    """Pairs of one kind; pairs with anchors may have a negative."""
 
     kind: Literal["scores", "labels", "anchors"]
     rows: list[TextPair]
 
     def columns(self) -> tuple[list[str], list[str], list[Any]]:
-        """The left texts, the right ones, and the values."""
+        """Return the left texts, the right texts, and the values."""
         left, right, values = zip(*self.rows, strict=True)
         return list(left), list(right), list(values)
 
@@ -124,11 +128,11 @@ class EncoderFitSettings:
 
     Attributes:
         encoder: text form of what is fine-tuned; empty for the bundled model.
-        training: objective and everything else. The objective decides which part of a folder is
-            read that has several.
+        training: objective and settings of the training. For a folder that holds several kinds of
+            data, the objective decides which is read.
         data: how a question set is read; `dev_share` is the share of any data to hold out.
-        dev: a file or folder to choose epochs on instead; None takes the dev split of the data, or
-            a part of them.
+        dev: a file or folder to choose epochs on; None takes the dev split of the data, or holds
+            out a part of them.
     """
 
     encoder: str = ""
@@ -140,7 +144,14 @@ class EncoderFitSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DevMeasure:
-    """A measure of an encoder, at most 1, on so many questions or pairs with this SHA-256."""
+    """A measure of an encoder, at most 1, on questions or pairs.
+
+    Attributes:
+        name: name of the measure.
+        units: number of questions or pairs.
+        digest: SHA-256 of the data, in hexadecimal.
+        score: computes the measure.
+    """
 
     name: str
     units: int
@@ -149,7 +160,7 @@ class DevMeasure:
 
 
 class EncoderExamples(NamedTuple):
-    """What an encoder is trained on, and what chooses the epoch; with the name of the data."""
+    """Training data with their name, and the measure that chooses the epoch."""
 
     name: str
     train: Examples
@@ -159,7 +170,7 @@ class EncoderExamples(NamedTuple):
 def read_examples(
     data: EncoderData, settings: EncoderFitSettings, progress: Progress, notify: Notify
 ) -> EncoderExamples:
-    """Read what an encoder is trained on."""
+    """Read training data, and the data that choose the epoch."""
     share = settings.data.dev_share
     objective = settings.training.objective
     if settings.dev is not None and share is not None:
@@ -168,17 +179,17 @@ def read_examples(
             "one out"
         )
     if isinstance(data, QuestionSet | Mapping):
-        return _of_questions(data, settings, progress, notify)
+        return _question_examples(data, settings, progress, notify)
     dev: _Pairs | None = None
     if isinstance(data, CorpusPairs):
-        _refuse_without(settings)
+        _refuse_exclusions(settings)
         name = f"{data.kind} pairs of a corpus"
         train = _Pairs("anchors", data.draw(progress("reading the corpus", None)))
     else:
-        paths = [Path(data)] if isinstance(data, str | Path) else [Path(one) for one in data]
+        paths = [Path(data)] if isinstance(data, str | Path) else [Path(path) for path in data]
         if len(paths) == 1 and _has_questions(paths[0], settings.data, objective):
-            return _of_questions(paths[0], settings, progress, notify)
-        _refuse_without(settings)
+            return _question_examples(paths[0], settings, progress, notify)
+        _refuse_exclusions(settings)
         for name, usual in (("train_split", "train"), ("dev_split", "dev")):
             if getattr(settings.data, name) != usual:
                 raise ConfigError(
@@ -190,12 +201,12 @@ def read_examples(
         name = ", ".join(path.name for path in paths)
         train, dev = _read(paths, objective)
     if settings.dev is None and (dev is None or share is not None):
-        train, dev = _divided(train, share)
+        train, dev = _hold_out_pairs(train, share)
     examples = _examples(train, settings)
     return EncoderExamples(name, examples, _measure(dev, examples, settings))
 
 
-def _refuse_without(settings: EncoderFitSettings) -> None:
+def _refuse_exclusions(settings: EncoderFitSettings) -> None:
     if settings.data.without:
         raise ConfigError(
             "without: only a question set with pools of candidates can be compared with others; "
@@ -215,13 +226,13 @@ def _has_questions(path: Path, data: QuestionSettings, objective: Objective | No
     return True
 
 
-def _of_questions(
+def _question_examples(
     data: Questions, settings: EncoderFitSettings, progress: Progress, notify: Notify
 ) -> EncoderExamples:
     read = split_reader(data, settings.data)
     first = read(settings.data.train_split)
     if first.corpus and settings.data.index is None:
-        return _of_corpus_questions(read, first, settings)
+        return _corpus_question_examples(read, first, settings)
     opened = QASettings(settings.encoder, settings.loading, settings.data).on_training_split()
     with open_resources(data, opened, progress, notify) as resources:
         train = resources.training_set(settings.training.sampling.negatives)
@@ -229,11 +240,11 @@ def _of_questions(
     return EncoderExamples(first.name, train, dev or _measure(None, train, settings))
 
 
-def _of_corpus_questions(
+def _corpus_question_examples(
     read: Callable[[str], QuestionSet], first: QuestionSet, settings: EncoderFitSettings
 ) -> EncoderExamples:
-    """Questions with relevant documents of a corpus, whose other documents are not ranked."""
-    _refuse_without(settings)
+    """Pair questions with their relevant documents of a corpus; no other document is read."""
+    _refuse_exclusions(settings)
     train = first
     dev = None
     if settings.data.dev_share is not None:
@@ -246,13 +257,13 @@ def _of_corpus_questions(
 
 
 def _relevant(questions: QuestionSet) -> _Pairs:
-    """Each question beside each of its relevant documents, title first."""
-    wanted = [
+    """Pair each question with each of its relevant documents, title first."""
+    question_documents = [
         (question.text, id_) for question in questions.questions for id_ in relevant_ids(question)
     ]
-    needed = {id_ for _, id_ in wanted}
-    texts = {id_: text for id_, text in corpus_texts(questions) if id_ in needed}
-    rows = [TextPair(text, texts[id_]) for text, id_ in wanted if id_ in texts]
+    document_ids = {id_ for _, id_ in question_documents}
+    texts = {id_: text for id_, text in corpus_texts(questions) if id_ in document_ids}
+    rows = [TextPair(text, texts[id_]) for text, id_ in question_documents if id_ in texts]
     if not rows:
         raise BadInputError(
             f"{questions.name} {questions.split}: expected a question with a relevant document, "
@@ -262,7 +273,7 @@ def _relevant(questions: QuestionSet) -> _Pairs:
 
 
 def _read(paths: Sequence[Path], objective: Objective | None) -> tuple[_Pairs, _Pairs | None]:
-    """The training data of a folder with its dev split, or those of files."""
+    """Read the training data and the dev split of a folder, or the training data of files."""
     if len(paths) == 1 and paths[0].is_dir():
         return _read_folder(paths[0], objective)
     parts = [_read_file(path) for path in paths]
@@ -344,39 +355,43 @@ def _scored_splits(folder: Path) -> dict[str, _Pairs]:
 
 def _labeled_splits(folder: Path) -> dict[str, _Pairs]:
     return {
-        split: _Pairs("labels", list(map(TextPair, one.left, one.right, one.labels)))
-        for split, one in read_classification(folder).splits.items()
-        if one.right is not None
+        split: _Pairs(
+            "labels", list(map(TextPair, split_texts.left, split_texts.right, split_texts.labels))
+        )
+        for split, split_texts in read_classification(folder).splits.items()
+        if split_texts.right is not None
     }
 
 
-def _divided(data: _Pairs, share: float | None) -> tuple[_Pairs, _Pairs]:
-    """Hold out a part, always the same; pairs of one anchor stay together."""
+def _hold_out_pairs(data: _Pairs, share: float | None) -> tuple[_Pairs, _Pairs]:
+    """Hold out a part, the same in every call; pairs with the same anchor stay together."""
     anchored = data.kind == "anchors"
-    groups: list[object] = [one.left if anchored else n for n, one in enumerate(data.rows)]
+    groups: list[object] = [
+        pair.left if anchored else number for number, pair in enumerate(data.rows)
+    ]
     sizes = Counter(groups)
     names = list(sizes)
     order = np.random.default_rng(0).permutation(len(names))
-    # The first groups in random order that hold as many pairs as are wanted.
-    reached = np.cumsum([sizes[names[place]] for place in order])
+    # The first groups in random order that hold enough pairs.
+    cumulative_sizes = np.cumsum([sizes[names[place]] for place in order])
     pairs = len(groups)
-    size = min(round(_DEV_SHARE * pairs), _MOST_DEV) if share is None else round(share * pairs)
+    size = min(round(_DEV_SHARE * pairs), _MAX_DEV) if share is None else round(share * pairs)
     size = max(1, size)
     if size >= pairs:
         raise ConfigError(
             f"dev-share: holding out {size} of {pairs} pairs leaves none on one side; add data, or "
             "name a file with --dev"
         )
-    last = int(np.searchsorted(reached, size))
-    held = {names[place] for place in order[: last + 1]}
-    if len(held) == len(names):
+    last = int(np.searchsorted(cumulative_sizes, size))
+    held_out_groups = {names[place] for place in order[: last + 1]}
+    if len(held_out_groups) == len(names):
         raise BadInputError(
             f"expected pairs of several anchors, so that some can be held out, found {len(names)}; "
             "add data, or name a file with --dev"
         )
     parts: tuple[list[TextPair], list[TextPair]] = ([], [])
     for pair, group in zip(data.rows, groups, strict=True):
-        parts[group in held].append(pair)
+        parts[group in held_out_groups].append(pair)
     return _Pairs(data.kind, parts[0]), _Pairs(data.kind, parts[1])
 
 
@@ -386,12 +401,12 @@ def _examples(data: _Pairs, settings: EncoderFitSettings) -> Examples:
         return ScoredExamples.of(left, right, np.array(values))
     if data.kind == "labels":
         return LabeledExamples.of(left, right, values)
-    found = paired_texts(left, right, values)
-    return _mined(found) if settings.training.sampling.negatives == "hard" else found
+    pairs = paired_texts(left, right, values)
+    return _with_hard_negatives(pairs) if settings.training.sampling.negatives == "hard" else pairs
 
 
-def _mined(data: TrainingSet) -> TrainingSet:
-    """The same with the passages that BM25 ranks highest as negatives."""
+def _with_hard_negatives(data: TrainingSet) -> TrainingSet:
+    """Return the same examples with the passages that BM25 ranks highest as negatives."""
     bm25 = PoolBM25({str(row): text for row, text in enumerate(data.passages)}, Analyzer())
     pools = data.pools
     positives = []
@@ -399,17 +414,19 @@ def _mined(data: TrainingSet) -> TrainingSet:
     for row, question in enumerate(data.questions):
         answers = pools.positives[pools.positive_starts[row] : pools.positive_starts[row + 1]]
         positives.append(answers.tolist())
-        negatives.append([int(one) for one in bm25.hardest(question, HARD, set(map(str, answers)))])
+        negatives.append(
+            [int(passage_id) for passage_id in bm25.hardest(question, HARD, set(map(str, answers)))]
+        )
     return replace(data, pools=JudgedPools.of(positives, negatives, len(data.passages)))
 
 
 def _measure(dev: _Pairs | None, train: Examples, settings: EncoderFitSettings) -> DevMeasure:
-    """The measure on a part of the data, or on the data that `settings.dev` names."""
+    """Return the measure on held-out pairs, or on the data that `settings.dev` names."""
     path = settings.dev
     if path is not None:
-        asked = replace(settings.data, form=None, variant=None, dev_share=None)
-        if _has_questions(path, asked, None):
-            questions = split_reader(path, asked)(asked.dev_split)
+        dev_settings = replace(settings.data, form=None, variant=None, dev_share=None)
+        if _has_questions(path, dev_settings, None):
+            questions = split_reader(path, dev_settings)(dev_settings.dev_split)
             if not questions.corpus:
                 return _pool_ranking(DevScore(questions))
             dev = _relevant(questions)
@@ -434,9 +451,9 @@ def _measure(dev: _Pairs | None, train: Examples, settings: EncoderFitSettings) 
             f"dev: expected the labels {', '.join(train.names)} of the training data, found "
             f"{unknown[0]!r}; correct the labels"
         )
-    labels = np.array([train.names.index(one) for one in values], np.int64)
+    labels = np.array([train.names.index(label) for label in values], np.int64)
     data = LabeledExamples(left, right, labels, train.names)
-    # The share of pairs whose class the softmax classifier of the training gets right.
+    # Accuracy of the softmax classifier of the training.
     return DevMeasure(
         "accuracy",
         len(data),
@@ -446,21 +463,25 @@ def _measure(dev: _Pairs | None, train: Examples, settings: EncoderFitSettings) 
 
 
 def _pool_ranking(dev: DevScore) -> DevMeasure:
-    """Mean average precision of the cosine on questions with pools."""
+    """Return the mean average precision of the cosine on questions with pools."""
     questions, question_rows = distinct(dev.left)
     passages, passage_rows = distinct(dev.right)
 
     def score(encoder: TrainableEncoder) -> float:
-        asked = encoder.encode(questions, query=True)
-        found = encoder.encode(passages)
-        return dev(EmbeddedPairs(asked, found, question_rows, passage_rows).cosines())
+        question_vectors = encoder.encode(questions, query=True)
+        passage_vectors = encoder.encode(passages)
+        return dev(
+            EmbeddedPairs(question_vectors, passage_vectors, question_rows, passage_rows).cosines()
+        )
 
     return DevMeasure(DEV_MEASURE, len(dev.questions), dev.digest(), score)
 
 
 def _held_out_ranking(data: TrainingSet) -> DevMeasure:
-    """Mean reciprocal rank of an anchor's first relevant passage among all held-out passages, where
-    equal cosines, and those that are not a number, count as if it came last.
+    """Return the mean reciprocal rank of each anchor's first relevant passage.
+
+    It is ranked among all held-out passages. Passages with an equal cosine, or with NaN, count as
+    ranked before it.
     """
 
     def score(encoder: TrainableEncoder) -> float:
@@ -481,7 +502,11 @@ def _held_out_ranking(data: TrainingSet) -> DevMeasure:
 
 
 def _similarity(pairs: ScoredPairs) -> DevMeasure:
-    """Spearman's correlation of cosines with scores; BadInputError if no scores differ."""
+    """Return Spearman's correlation of cosines with scores.
+
+    Raises:
+        BadInputError: all scores are equal.
+    """
     correlation = pair_correlation(pairs.gold, None, "dev")
     texts, rows = distinct([*pairs.left, *pairs.right])
     left, right = np.split(rows, 2)

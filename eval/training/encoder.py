@@ -1,4 +1,4 @@
-"""Fine-tuning an encoder on data, and saving it where it is better than before."""
+"""Fine-tuning of an encoder on data; the result is saved if it is better on dev."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from retriever.training import Checkpoint, Epoch, Objective, TrainingSet, requir
 
 @dataclass(frozen=True, slots=True)
 class FittedEncoder(FittedTransformer):
-    """An encoder that was fine-tuned and saved; it may be the untrained one."""
+    """An encoder that was fine-tuned and saved, or the untrained one if no epoch is better."""
 
     objective: Objective
 
@@ -32,7 +32,7 @@ class FittedEncoder(FittedTransformer):
         return self.kept.epoch > 0
 
     def to_json(self) -> dict[str, object]:
-        """The result as JSON values."""
+        """Return the result as JSON values."""
         return {
             **FittedTransformer.to_json(self),
             "objective": self.objective,
@@ -43,7 +43,7 @@ class FittedEncoder(FittedTransformer):
         }
 
     def saved(self) -> str:
-        """What was saved, up to the dev measure before training."""
+        """Describe what was saved, up to the dev measure before training."""
         if self.improved:
             return FittedTransformer.saved(self)
         return f"the untrained encoder, since no epoch is better on dev: {self.measure} "
@@ -60,19 +60,23 @@ def fit_encoder(
 ) -> FittedEncoder:
     """Fine-tune an encoder, and save the best epoch on dev, the untrained encoder included.
 
-    Interrupted, the same call resumes from the last checkpoint, which lies beside the folder. A
-    folder that the same call has written before is left as it is.
+    After an interruption, the same call resumes from the last checkpoint, beside the folder. A
+    folder that the same call has completed is left as it is.
 
-    Data are a folder of questions, of scored or of labeled pairs; files of pairs; splits of a
-    question set; or pairs to draw from a corpus. The folder gets the form of sentence-transformers.
-    `restart` starts over instead of resuming.
+    Args:
+        data: a folder of questions, of scored or of labeled pairs; files of pairs; splits of a
+            question set; or pairs to draw from a corpus.
+        folder: the folder to write, in the form of sentence-transformers.
+        settings: encoder, objective and training.
+        restart: start over instead of resuming.
+        progress: shows the progress of each stage.
+        notify: shows one line of news, such as the measure after an epoch.
 
     Raises:
-        ConfigError: the folder holds something else or the result of another training, the
-            objective does not fit the data, the model cannot be trained so, or a checkpoint is of
-            another training.
+        ConfigError: the folder holds something else, the folder or a checkpoint belongs to another
+            training, the objective does not fit the data, or the model cannot be trained with it.
         BadInputError: there is nothing to train on or to choose on.
-        What `read_examples` and `Encoder.load` raise of reading and loading.
+        Exception: see `read_examples` and `Encoder.load`.
     """
     settings = settings or EncoderFitSettings()
     check_target(folder)
@@ -83,7 +87,7 @@ def fit_encoder(
         settings.encoder, device=settings.loading.device, download=settings.loading.download
     )
     dev = examples.dev
-    # Everything that decides the weights.
+    # All inputs that determine the weights.
     identity = {
         "encoder": str(encoder.spec),
         "fingerprint": encoder.spec.fingerprint,
@@ -92,12 +96,12 @@ def fit_encoder(
         "dev": dev.digest,
         "measure": dev.name,
     }
-    found = None if restart else read_training(folder)
-    if found is not None:
-        require_same(folder, identity, found.get("identity"))
-        curve = tuple(Epoch(**one) for one in found["curve"])
-        kept = kept_of(curve, training.tolerance, untrained=True)
-        return FittedEncoder(folder, dev.name, curve, kept, objective)
+    earlier = None if restart else read_training(folder)
+    if earlier is not None:
+        require_same(folder, identity, earlier.get("identity"))
+        curve = tuple(Epoch(**epoch) for epoch in earlier["curve"])
+        best_epoch = kept_of(curve, training.tolerance, untrained=True)
+        return FittedEncoder(folder, dev.name, curve, best_epoch, objective)
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()
@@ -113,17 +117,17 @@ def fit_encoder(
         dev.score,
         checkpoint=checkpoint,
         on_step=steps_shown("fine-tuning", progress),
-        on_epoch=lambda one: notify(f"fine-tuning: {epoch_line(one, dev.name)}"),
+        on_epoch=lambda epoch: notify(f"fine-tuning: {epoch_line(epoch, dev.name)}"),
     )
-    kept = kept_of(curve, training.tolerance, untrained=True)
+    best_epoch = kept_of(curve, training.tolerance, untrained=True)
     provenance = {
         "identity": identity,
         "data": {"name": examples.name, "examples": size, "dev": dev.units},
-        "kept_epoch": kept.epoch,
-        "curve": [asdict(one) for one in curve],
+        "kept_epoch": best_epoch.epoch,
+        "curve": [asdict(epoch) for epoch in curve],
         "bfloat16": encoder.backbone.autocast,
         "versions": environment(settings.loading.device),
     }
     write_encoder(folder, encoder, provenance)
     checkpoint.remove()
-    return FittedEncoder(folder, dev.name, curve, kept, objective)
+    return FittedEncoder(folder, dev.name, curve, best_epoch, objective)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from eval.datasets.classification import ClassificationTask, read_classification, read_probing
-from eval.layers.search import asked_head
+from eval.layers.search import load_head
 from eval.layers.subsets import count_subsets
 from eval.metrics.comparison import check_baseline
 from eval.progress import Done, Progress, silent
@@ -207,7 +207,7 @@ def _searched(
         for name, one in zip(names, asked, strict=True)
     ]
     encoders = LayerEncoders(plain, ("mean",), settings.loading)
-    heads = [asked_head(one, settings.loading) for one in asked]
+    heads = [load_head(one, settings.loading) for one in asked]
     labels = [label for name in names for label in _labels(name)]
     baseline = check_baseline(settings.baseline, labels, "encoders")
     shares = settings.train_shares

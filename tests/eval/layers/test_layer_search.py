@@ -13,10 +13,10 @@ from eval.datasets.question_set import Question
 from eval.layers.search import (
     Gain,
     LayerEffect,
+    LayerTask,
     PoolObjective,
     SetScore,
     SizeEffect,
-    Task,
     best_first,
     bootstrap_gain,
     search_given,
@@ -127,7 +127,7 @@ def test_the_correlation_of_every_set_equals_scipys(name, reference):
     left, right = made_vectors(60, 6, 8)
     gold = np.round(np.random.default_rng(0).random(60) * 5)
     subsets = layer_subsets(6)
-    values = subset_values(Task(pair_grams(left, right), Correlation(gold, name)), subsets)
+    values = subset_values(LayerTask(pair_grams(left, right), Correlation(gold, name)), subsets)
     for position, value in enumerate(values):
         cosines = np.round(brute_cosines(left, right, subsets.layers(position)), 10)
         assert value == pytest.approx(reference(cosines, gold).statistic, abs=1e-9)
@@ -146,7 +146,7 @@ def test_the_measure_of_every_set_equals_that_of_its_mean_vectors(name, measure)
     subsets = layer_subsets(4)
     objective = PoolObjective(POOLS.questions, name)
     grams = pair_grams(left, right)
-    values = subset_values(Task(grams, objective), subsets)
+    values = subset_values(LayerTask(grams, objective), subsets)
     each = objective.per_question(grams.cosines(subsets.masks))
     measured = PoolMeasures(POOLS.questions, [measure])
     for position, value in enumerate(values):
@@ -188,7 +188,7 @@ def test_a_resample_is_the_mean_over_the_questions_drawn():
 )
 def test_blocks_and_threads_do_not_change_the_result(monkeypatch, table_bytes, threads):
     left, right = made_vectors(80, 7, 8)
-    task = Task(pair_grams(left, right), Correlation(np.arange(80.0) % 7))
+    task = LayerTask(pair_grams(left, right), Correlation(np.arange(80.0) % 7))
     subsets, done = layer_subsets(7, 5), []
     expected = subset_values(task, subsets)
     monkeypatch.setattr("eval.layers.search._TABLE_BYTES", table_bytes)
@@ -203,7 +203,7 @@ def test_equal_objectives_go_to_fewer_layers_then_to_the_smaller_mask():
     left, right = (side.repeat(3, axis=1) for side in made_vectors(50, 1, 8))
     objective = Correlation(np.random.default_rng(1).random(50))
     subsets = layer_subsets(3)
-    values = subset_values(Task(pair_grams(left, right), objective), subsets)
+    values = subset_values(LayerTask(pair_grams(left, right), objective), subsets)
     assert best_first(values, 7).tolist() == list(range(7))
     # A higher objective comes first unless it is rounding.
     assert best_first(np.array([0.3, 0.5, 0.5 + 1e-15, 0.7]), 3).tolist() == [3, 1, 2]
@@ -225,7 +225,7 @@ def made_task(pairs=120, seed=0, name="spearman"):
     noise = np.array([4, 0.5, 4, 4, 1])[:, None]
     left = shared + noise * random.standard_normal((pairs, LAYERS, 16))
     right = alike * shared + noise * random.standard_normal((pairs, LAYERS, 16))
-    return Task(pair_grams(left, right), Correlation(alike[:, 0, 0], name))
+    return LayerTask(pair_grams(left, right), Correlation(alike[:, 0, 0], name))
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +370,7 @@ def test_the_interval_of_a_constant_difference(questions, baseline, interval):
     asked = [Question(f"q{number}", "?", ("b", "a"), {"b": 1}) for number in range(questions)]
     cosines = {0b01: [0.9, 0.1] * questions, 0b10: [0.1, 0.9] * questions}
     grams = SimpleNamespace(cosines=lambda masks: np.array([cosines[mask] for mask in masks]))
-    task = Task(grams, PoolObjective(asked, "mrr"))
+    task = LayerTask(grams, PoolObjective(asked, "mrr"))
     assert bootstrap_gain(task, 0b01, baseline, 300, 0) == interval
 
 
