@@ -1,9 +1,9 @@
-"""The tables and figures of the papers: their published figures, and the commands that remake them.
+"""Tables and figures of the papers: published figures, and the commands that reproduce them.
 
-A file PAPER.toml has a table for each table or figure of a paper: its `title`, the names of those
-that the same reports hold (`also`), the figures that were `published`, and its `steps`: each the
-name of a report, and a `command`, or the folders of reports to `gather` by category. A step with
-`sets` is one step for each of them, with `{set}` replaced.
+A file PAPER.toml has a table for each table or figure of a paper: its `title`, the names of others
+that the same reports hold (`also`), the `published` figures, and its `steps`. A step is the name of
+a report and a `command`, or the folders of reports to `gather` by category. A step with `sets` is
+repeated for each set, with `{set}` replaced.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from retriever.errors import ConfigError
 
 PAPERS = ("sbert-wk", "bert-lc", "ma", "unsup")
 _WITHOUT_MODEL = (["make", "probing"], ["train", "static"], ["train", "meta"])
-# What a finished step leaves in its folder.
+# Files in the folder of a finished step.
 _FINISHED = ("report.json", "sentence_length.txt", "training.json", "static.json", "meta.json")
 
 
-class Step(NamedTuple):
+class ReproductionStep(NamedTuple):
     """A command line without `retriever`, and the folder that it writes."""
 
     folder: Path
     arguments: list[str]
-    # Reports to gather instead of running the command, which would run the whole experiment.
+    # Reports to gather in place of the command, which would run the whole experiment.
     gathered: list[str]
 
 
@@ -42,16 +42,16 @@ class Experiment:
     paper: str
     name: str
     title: str
-    # The name of each report, whether it gathers others, and which, or what is run.
+    # Name of each report, whether it gathers other reports, and their folders or its command.
     templates: tuple[tuple[str, bool, str], ...]
     # Tables and figures that the same reports hold.
     also: tuple[str, ...] = ()
-    # The lines of a table of the paper's figures.
+    # Lines of a table of the paper's figures.
     published: tuple[str, ...] = ()
 
-    def steps(self, data: Path, model: str, output: Path) -> Iterator[Step]:
-        """The steps with reports below `output`."""
-        # {data}: the folder of data sets; {output}: that of this experiment.
+    def steps(self, data: Path, model: str, output: Path) -> Iterator[ReproductionStep]:
+        """Yield the steps, with reports below `output`."""
+        # {data}: the folder of data sets; {output}: the folder of this experiment.
         for name, gathers, template in self.templates:
             folder = output / self.paper / self.name / name
             values = {"data": data, "model": model, "output": folder.parent}
@@ -62,25 +62,38 @@ class Experiment:
             if words[:2] not in _WITHOUT_MODEL:
                 arguments = [*arguments, "--model", model]
             place = output if gathers else folder
-            yield Step(folder, [*arguments, "--output", str(place)], words if gathers else [])
+            yield ReproductionStep(
+                folder, [*arguments, "--output", str(place)], words if gathers else []
+            )
 
 
 def experiments(paper: str | None = None, name: str | None = None) -> tuple[Experiment, ...]:
-    """The experiments of a paper, or one of them; all if no paper is named."""
-    known = [one for of in PAPERS for one in _experiments(of)]
-    found = tuple(
-        one for one in known if paper in (None, one.paper) and name in (None, one.name, *one.also)
+    """Return the experiments of a paper, or one of them; all if no paper is named.
+
+    Raises:
+        ConfigError: there is no such experiment.
+    """
+    all_experiments = [
+        experiment for paper_name in PAPERS for experiment in _experiments(paper_name)
+    ]
+    selected = tuple(
+        experiment
+        for experiment in all_experiments
+        if paper in (None, experiment.paper) and name in (None, experiment.name, *experiment.also)
     )
-    if not found:
+    if not selected:
         names: dict[str, list[str]] = {}
-        for one in known:
-            names.setdefault(one.paper, []).extend((one.name, *one.also))
-        listed = "; ".join(f"{of}: {', '.join(of_paper)}" for of, of_paper in names.items())
+        for experiment in all_experiments:
+            names.setdefault(experiment.paper, []).extend((experiment.name, *experiment.also))
+        listed = "; ".join(
+            f"{paper_name}: {', '.join(names_of_paper)}"
+            for paper_name, names_of_paper in names.items()
+        )
         raise ConfigError(
             f"experiment: expected one of {listed} (tables of times are benchmarks of the "
             f"repository, see docs/results.md); found {paper} {name or ''}".strip()
         )
-    return found
+    return selected
 
 
 def _experiments(paper: str) -> Iterator[Experiment]:
@@ -102,13 +115,19 @@ def _templates(
     steps: list[dict[str, str]], texts: dict[str, str]
 ) -> Iterator[tuple[str, bool, str]]:
     for step in steps:
-        filled = dict(step)
-        # A text may hold the names of those before it.
+        step_texts = dict(step)
+        # A text may refer to texts before it.
         for name, value in reversed(texts.items()):
-            filled = {key: one.replace(f"{{{name}}}", value) for key, one in filled.items()}
-        text = filled.get("gather") or filled["command"]
-        for of in filled.get("sets", "-").split():
-            yield filled["name"].replace("{set}", of), "gather" in step, text.replace("{set}", of)
+            step_texts = {
+                key: template.replace(f"{{{name}}}", value) for key, template in step_texts.items()
+            }
+        text = step_texts.get("gather") or step_texts["command"]
+        for set_name in step_texts.get("sets", "-").split():
+            yield (
+                step_texts["name"].replace("{set}", set_name),
+                "gather" in step,
+                text.replace("{set}", set_name),
+            )
 
 
 def reproduce(
@@ -121,8 +140,12 @@ def reproduce(
     show: Callable[[ReportedResult, Path], object],
     notify: Notify,
 ) -> int:
-    """Run the steps of an experiment that have no report yet, up to the first that fails, and
-    return its exit code. A report of another command, such as one with another model, is refused.
+    """Run the steps of an experiment that have no report yet.
+
+    Stops at the first step that fails, and returns its exit code.
+
+    Raises:
+        ConfigError: a report was made by another command, such as one with another model.
     """
     for step in experiment.steps(data, model, output):
         line = shlex.join(["retriever", *step.arguments])
@@ -142,11 +165,11 @@ def reproduce(
 
 
 def _check_same(folder: Path, line: str) -> None:
-    """Refuse a report that another command made; the folder's path may be written otherwise."""
+    """Refuse a report that another command made; the path of its folder may differ."""
     report = folder / "report.json"
-    made = str(read_report(folder).get("command")) if report.exists() else line
-    if made.rpartition(" --output ")[0] != line.rpartition(" --output ")[0]:
+    command = str(read_report(folder).get("command")) if report.exists() else line
+    if command.rpartition(" --output ")[0] != line.rpartition(" --output ")[0]:
         raise ConfigError(
-            f"{report}: expected the report of `{line}`, found that of `{made}`; name another "
+            f"{report}: expected the report of `{line}`, found that of `{command}`; name another "
             "--output, or remove the folder"
         )

@@ -1,7 +1,7 @@
 """Tasks of many reports side by side, by category: Tables 1 and 2 of Ma et al. (2019).
 
-The value of a task is divided by the highest one in the given reports; a category's score is the
-mean over its tasks, and the average score the mean over categories.
+The value of a task is divided by the highest value in the reports. A category's score is the mean
+over its tasks; the average score is the mean over categories.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eval.metrics.comparison import percent
 from eval.reports import Report, ReportedResult, Section, Table, environment, read_report
 from retriever.errors import BadInputError, SourceError, require_several
 
-# The paper does not list the tasks of its categories; paraphrases (MRPC) count as similarity here.
+# The paper does not list the tasks of its categories. Here paraphrases (MRPC) count as similarity.
 _PROBING = {
     "surface information": ("sentlen", "wc"),
     "syntactic information": ("treedepth", "topconst", "bshift"),
@@ -25,7 +25,7 @@ _PROBING = {
 }
 _TRANSFER = {"semantic similarity": ("mrpc",), "entailment": ("sick-e", "snli")}
 CATEGORIES = ("semantic similarity", "text classification", "entailment", *_PROBING)
-# Kind of a report to the category of its other tasks.
+# Kind of a report to the category of tasks that are not listed above.
 _KINDS = {
     "sts": "semantic similarity",
     "transfer": "text classification",
@@ -45,7 +45,7 @@ class TaskScores:
 
     @property
     def best(self) -> float:
-        """The highest value; the scale of the others."""
+        """The highest value, the divisor of all values."""
         return max([*self.encoders.values(), *map(max, self.layers.values())])
 
 
@@ -57,20 +57,26 @@ class CategoryResult(ReportedResult):
     command: str = ""
 
     def _by_category(self, values: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-        """Name to category to the mean normalized value, of those that have all tasks with any."""
-        scored = [(task, of) for task, of in zip(self.tasks, values, strict=True) if of]
+        """Return name to category to mean normalized value, for names scored on every task."""
+        scored = [
+            (task, task_values)
+            for task, task_values in zip(self.tasks, values, strict=True)
+            if task_values
+        ]
         means: dict[str, dict[str, float]] = {}
-        for name in dict.fromkeys(name for of in values for name in of):
-            if all(name in of for _, of in scored):
+        for name in dict.fromkeys(name for task_values in values for name in task_values):
+            if all(name in task_values for _, task_values in scored):
                 shares: dict[str, list[float]] = {}
-                for task, of in scored:
-                    shares.setdefault(task.category, []).append(of[name] / task.best)
-                mean = {category: float(np.mean(one)) for category, one in shares.items()}
+                for task, task_values in scored:
+                    shares.setdefault(task.category, []).append(task_values[name] / task.best)
+                mean = {
+                    category: float(np.mean(normalized)) for category, normalized in shares.items()
+                }
                 means[name] = {**mean, "average": float(np.mean(list(mean.values())))}
         return means
 
     def report(self) -> Report:
-        """A table of encoders, and one of poolings."""
+        """Return a table of encoders, and a table of poolings."""
         encoders = [task.encoders for task in self.tasks]
         poolings = [
             {", ".join(key): float(np.mean(of)) for key, of in task.layers.items()}
@@ -80,17 +86,20 @@ class CategoryResult(ReportedResult):
             "1 × 100 is the best value of a task in these reports, so figures from different sets "
             "of reports do not compare"
         ]
-        found = []
+        means_of_tables = []
         tables = []
         for title, values in (
             ("Encoders by category, normalized × 100", encoders),
             ("Poolings by category, mean over hidden states, normalized × 100", poolings),
         ):
             means = self._by_category(values)
-            found.append(means)
+            means_of_tables.append(means)
             if means:
                 columns = ("", *next(iter(means.values())))
-                rows = tuple((name, *map(percent, one.values())) for name, one in means.items())
+                rows = tuple(
+                    (name, *map(percent, by_category.values()))
+                    for name, by_category in means.items()
+                )
                 tables.append(Table(columns, rows, title))
             if missing := sorted({name for of in values for name in of} - set(means)):
                 names = ", ".join(missing)
@@ -117,8 +126,8 @@ class CategoryResult(ReportedResult):
                     }
                     for task in self.tasks
                 ],
-                "encoders": found[0],
-                "poolings": found[1],
+                "encoders": means_of_tables[0],
+                "poolings": means_of_tables[1],
             },
             command=self.command,
             environment=environment(None),
@@ -128,7 +137,7 @@ class CategoryResult(ReportedResult):
 def gather_categories(folders: Sequence[str | Path], command: str = "") -> CategoryResult:
     """Read reports of `score_sts`, `score_transfer` and `score_probing`."""
     require_several("folders", folders)
-    found: dict[tuple[str, str], TaskScores] = {}
+    tasks_by_key: dict[tuple[str, str], TaskScores] = {}
     for folder in map(Path, folders):
         report = read_report(folder)
         kind = report.get("kind")
@@ -138,35 +147,35 @@ def gather_categories(folders: Sequence[str | Path], command: str = "") -> Categ
                 "probe, found another; leave it out"
             )
         measure = report["measures"][0]
-        reported: list[tuple[str, tuple[str, ...], Any]] = [
-            (one["set"], (score["encoder"],), score["values"][measure]["value"])
-            for one in report["sets"]
-            for score in one["scores"]
+        reported_values: list[tuple[str, tuple[str, ...], Any]] = [
+            (entry["set"], (score["encoder"],), score["values"][measure]["value"])
+            for entry in report["sets"]
+            for score in entry["scores"]
         ]
-        reported += [
-            (one["set"], (one["encoder"], pooling), list(values))
-            for one in report["by_layer"]
-            if one["measure"] == measure
+        reported_values += [
+            (entry["set"], (entry["encoder"], pooling), list(values))
+            for entry in report["by_layer"]
+            if entry["measure"] == measure
             for pooling, values in zip(
-                one["poolings"], zip(*one["values"], strict=True), strict=True
+                entry["poolings"], zip(*entry["values"], strict=True), strict=True
             )
         ]
-        for name, key, value in reported:
-            task = found.setdefault((kind, name), _task(kind, name))
+        for name, key, value in reported_values:
+            task = tasks_by_key.setdefault((kind, name), _task(kind, name))
             values: dict[Any, Any] = task.layers if len(key) == 2 else task.encoders
-            known = values.setdefault(key if len(key) == 2 else key[0], value)
-            if known != value:
+            earlier = values.setdefault(key if len(key) == 2 else key[0], value)
+            if earlier != value:
                 raise BadInputError(
-                    f"{folder}: {task.name}: expected {known} for {', '.join(key)} as in another "
+                    f"{folder}: {task.name}: expected {earlier} for {', '.join(key)} as in another "
                     f"report, found {value}; leave one out"
                 )
-    classified = {name for kind, name in found if kind != "sts"}
-    for (kind, name), task in found.items():
+    classified = {name for kind, name in tasks_by_key if kind != "sts"}
+    for (kind, name), task in tasks_by_key.items():
         if kind == "sts" and name in classified:
             # SICK is both a similarity test and a classification task.
             task.name = f"{name}-r"
     order = [*CATEGORIES, "other probing"]
-    tasks = sorted(found.values(), key=lambda task: order.index(task.category))
+    tasks = sorted(tasks_by_key.values(), key=lambda task: order.index(task.category))
     return CategoryResult(tuple(tasks), command)
 
 

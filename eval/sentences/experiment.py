@@ -1,4 +1,4 @@
-"""What experiments on sets of sentences share: how encoders or hidden states are scored."""
+"""Scoring of encoders, or of hidden states, on sets of sentences."""
 
 from __future__ import annotations
 
@@ -25,16 +25,21 @@ from retriever.errors import ConfigError, require_several
 Floats = NDArray[np.float64]
 
 ACCURACY = "accuracy"
+# Numbers in an array of resamples: 8 MiB of float64.
 _CELLS_AT_ONCE = 2**20
 
 S = TypeVar("S", STSTask, ClassificationTask)
 
 
 class VectorScore(NamedTuple):
-    """The vectors of one encoder on a set; all but two fields are as in `EncoderScore`."""
+    """The scores of one encoder's vectors on a set; see `EncoderScore` for most fields.
+
+    Attributes:
+        predictions: (seeds, examples).
+        tested: rows of the examples in the set; None for all.
+    """
 
     values: Mapping[str, Value]
-    # (seeds, examples); `tested` are the rows of the examples, if not all.
     predictions: Floats
     extra: Mapping[str, float]
     details: dict[str, Any]
@@ -43,32 +48,44 @@ class VectorScore(NamedTuple):
     cut: int = 0
 
 
-Compared = Mapping[str, Mapping[str, Score]]
-"""Measure to encoder to its score beside the baseline."""
+ScoresByMeasure = Mapping[str, Mapping[str, Score]]
+"""Measure to encoder to its score and its difference from the baseline."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredSet:
-    """A set of sentences and how encoders are scored on it."""
+    """A set of sentences and the functions that score encoders on it.
+
+    Attributes:
+        texts: distinct texts.
+        fit_on: texts to fit encoders on that need a fit.
+        stage: name of the scoring, and its number of steps for one encoder.
+        score: scores the vectors of one encoder.
+        compare: compares the scores of encoders with a baseline.
+        describe: returns the facts of the set, and columns of the tested rows.
+    """
 
     name: str
     measures: tuple[str, ...]
-    # Distinct texts, and those that fitted encoders are fitted on.
     texts: list[str]
     fit_on: list[str]
-    # What scoring is called, and the number of its steps for one encoder.
     stage: tuple[str, int]
     score: Callable[[TextVectors, Done], VectorScore]
-    compare: Callable[[Mapping[str, VectorScore], str, Progress], Compared]
-    # The facts of the set, and the columns of the rows that were tested.
+    compare: Callable[[Mapping[str, VectorScore], str, Progress], ScoresByMeasure]
     describe: Callable[[Any], tuple[dict[str, str], Mapping[str, Sequence[object]]]]
 
 
-def load_sets(argument: str, given: Sequence[str | Path | S], read: Callable[[Path], S]) -> list[S]:
-    """The sets of an experiment: paths are read, loaded sets are taken as they are."""
-    require_several(argument, given)
-    sets = [read(Path(one)) if isinstance(one, str | Path) else one for one in given]
-    names = [one.name for one in sets]
+def load_sets(
+    argument: str, sources: Sequence[str | Path | S], read: Callable[[Path], S]
+) -> list[S]:
+    """Return the sets of an experiment: paths are read, loaded sets are used as they are.
+
+    Raises:
+        ConfigError: two sets have the same name.
+    """
+    require_several(argument, sources)
+    sets = [read(Path(source)) if isinstance(source, str | Path) else source for source in sources]
+    names = [source.name for source in sets]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
@@ -80,70 +97,96 @@ def load_sets(argument: str, given: Sequence[str | Path | S], read: Callable[[Pa
 def score_sets(
     sets: Sequence[ScoredSet], names: Sequence[str], settings: SentenceSettings, progress: Progress
 ) -> tuple[tuple[SetScores, ...], tuple[LayerGrid, ...], str | None]:
-    """The scores of encoders and their baseline, or the grids of hidden states."""
+    """Return the scores of encoders and their baseline, or the grids of hidden states."""
     if settings.poolings:
         layers = LayerEncoders(names, settings.poolings, settings.loading)
-        return (), tuple(grid for one in sets for grid in _grids(one, layers, progress)), None
+        return (
+            (),
+            tuple(
+                grid for scored_set in sets for grid in _layer_grids(scored_set, layers, progress)
+            ),
+            None,
+        )
     baseline = check_baseline(settings.baseline, names, "encoders")
     encoders = SentenceEncoders(names, settings.loading)
-    return tuple(_set_scores(one, encoders, baseline, progress) for one in sets), (), baseline
-
-
-def _set_scores(
-    of: ScoredSet, encoders: SentenceEncoders, baseline: str, progress: Progress
-) -> SetScores:
-    done = progress(f"{of.name}: vectors", len(of.texts) * len(encoders.names))
-    scored: Done | None = None
-    scores: dict[str, VectorScore] = {}
-    vectors = encoders.vectors(of.texts, of.fit_on, done)
-    for name, one in zip(encoders.names, vectors, strict=True):
-        scored = scored or progress(f"{of.name}: {of.stage[0]}", of.stage[1] * len(encoders.names))
-        scores[name] = of.score(one, scored)._replace(cut=one.cut)
-    values = of.compare(scores, baseline, progress)
-    facts, examples = of.describe(next(iter(scores.values())).tested)
-    return SetScores(of.name, facts, len(of.texts), examples, encoder_scores(scores, values))
-
-
-def encoder_scores(scores: Mapping[str, VectorScore], values: Compared) -> tuple[EncoderScore, ...]:
-    """What a result says of each encoder; `values` are by measure."""
-    return tuple(
-        EncoderScore(
-            encoder=name,
-            cut=one.cut,
-            values={measure: by_encoder[name] for measure, by_encoder in values.items()},
-            extra=one.extra,
-            note=one.note,
-            details=one.details,
-            examples=one.predictions.mean(axis=0),
-        )
-        for name, one in scores.items()
+    return (
+        tuple(_set_scores(scored_set, encoders, baseline, progress) for scored_set in sets),
+        (),
+        baseline,
     )
 
 
-def _grids(of: ScoredSet, layers: LayerEncoders, progress: Progress) -> Iterator[LayerGrid]:
-    """A grid of hidden states and poolings for each model and measure."""
-    texts = of.texts
-    done = progress(f"{of.name}: vectors", len(texts) * len(layers.names) * len(layers.poolings))
+def _set_scores(
+    scored_set: ScoredSet, encoders: SentenceEncoders, baseline: str, progress: Progress
+) -> SetScores:
+    done = progress(f"{scored_set.name}: vectors", len(scored_set.texts) * len(encoders.names))
+    done_steps: Done | None = None
+    scores: dict[str, VectorScore] = {}
+    vectors = encoders.vectors(scored_set.texts, scored_set.fit_on, done)
+    for name, text_vectors in zip(encoders.names, vectors, strict=True):
+        done_steps = done_steps or progress(
+            f"{scored_set.name}: {scored_set.stage[0]}", scored_set.stage[1] * len(encoders.names)
+        )
+        scores[name] = scored_set.score(text_vectors, done_steps)._replace(cut=text_vectors.cut)
+    values = scored_set.compare(scores, baseline, progress)
+    facts, examples = scored_set.describe(next(iter(scores.values())).tested)
+    return SetScores(
+        scored_set.name, facts, len(scored_set.texts), examples, encoder_scores(scores, values)
+    )
+
+
+def encoder_scores(
+    scores: Mapping[str, VectorScore], values: ScoresByMeasure
+) -> tuple[EncoderScore, ...]:
+    """Join the scores of each encoder with its comparison by measure, `values`."""
+    return tuple(
+        EncoderScore(
+            encoder=name,
+            cut=score.cut,
+            values={measure: by_encoder[name] for measure, by_encoder in values.items()},
+            extra=score.extra,
+            note=score.note,
+            details=score.details,
+            examples=score.predictions.mean(axis=0),
+        )
+        for name, score in scores.items()
+    )
+
+
+def _layer_grids(
+    scored_set: ScoredSet, layers: LayerEncoders, progress: Progress
+) -> Iterator[LayerGrid]:
+    """Yield a grid of hidden states and poolings for each model and measure."""
+    texts = scored_set.texts
+    done = progress(
+        f"{scored_set.name}: vectors", len(texts) * len(layers.names) * len(layers.poolings)
+    )
     states_in_all = sum(layers.depth(model) + 1 for model in layers.names) * len(layers.poolings)
-    scored: Done | None = None
+    done_steps: Done | None = None
     columns: dict[str, list[list[list[Value]]]] = {model: [] for model in layers.names}
     cut: dict[str, int] = {}
     vectors = layers.vectors(texts, done=done)
-    for (model, _), found in zip(product(layers.names, layers.poolings), vectors, strict=True):
-        scored = scored or progress(f"{of.name}: {of.stage[0]}", of.stage[1] * states_in_all)
+    for (model, _), state_vectors in zip(
+        product(layers.names, layers.poolings), vectors, strict=True
+    ):
+        done_steps = done_steps or progress(
+            f"{scored_set.name}: {scored_set.stage[0]}", scored_set.stage[1] * states_in_all
+        )
         column = []
-        for layer in range(found.vectors.shape[1]):
-            values = of.score(TextVectors(texts, found.vectors[:, layer]), scored).values
-            column.append([values[measure] for measure in of.measures])
+        for layer in range(state_vectors.vectors.shape[1]):
+            values = scored_set.score(
+                TextVectors(texts, state_vectors.vectors[:, layer]), done_steps
+            ).values
+            column.append([values[measure] for measure in scored_set.measures])
         columns[model].append(column)
-        cut[model] = found.cut
+        cut[model] = state_vectors.cut
     for model, by_pooling in columns.items():
         # (value and spread, measures, states, poolings); a spread of None becomes NaN.
         cells = np.array(by_pooling, np.float64).T
-        for place, measure in enumerate(of.measures):
+        for place, measure in enumerate(scored_set.measures):
             values, spread = cells[:, place]
             yield LayerGrid(
-                name=of.name,
+                name=scored_set.name,
                 encoder=model,
                 measure=measure,
                 poolings=layers.poolings,
@@ -154,7 +197,7 @@ def _grids(of: ScoredSet, layers: LayerEncoders, progress: Progress) -> Iterator
             )
 
 
-class Part(NamedTuple):
+class CorrelatedPart(NamedTuple):
     """Gold scores of pairs that are correlated separately; the weights of all parts sum to 1."""
 
     gold: Floats
@@ -162,65 +205,72 @@ class Part(NamedTuple):
 
 
 def compare_correlations(
-    parts: Sequence[Part],
+    parts: Sequence[CorrelatedPart],
     scores: Mapping[str, VectorScore],
     name: CorrelationName,
     baseline: str,
     resampling: Resampling,
     done: Done = ignore,
 ) -> dict[str, Score]:
-    """The correlations of encoders with intervals, and their differences from a baseline.
+    """Return the correlations of encoders with intervals and differences from a baseline.
 
-    Pairs are drawn within each part, the same for all encoders; p of a difference is (1 + 2 m) /
-    (1 + resamples), where m draws are on the rarer side of 0.
+    Pairs are drawn within each part, the same for all encoders. The p-value of a difference is
+    (1 + 2 m) / (1 + resamples), where m resamples lie on the rarer side of 0.
     """
-    rows = np.concatenate([one.predictions for one in scores.values()])
-    owners = np.repeat(np.arange(len(scores)), [len(one.predictions) for one in scores.values()])
+    rows = np.concatenate([score.predictions for score in scores.values()])
+    owners = np.repeat(
+        np.arange(len(scores)), [len(score.predictions) for score in scores.values()]
+    )
     pairs = rows.shape[1]
-    drawn = np.zeros((resampling.resamples, len(rows)))
+    resampled = np.zeros((resampling.resamples, len(rows)))
     random = np.random.default_rng(resampling.seed)
     start = 0
     for gold, weight in parts:
         columns = rows[:, start : start + len(gold)]
         objective = Correlation(gold, name)
         first = 0
-        for weights in resampling_weights(len(gold), len(drawn), random, _CELLS_AT_ONCE):
+        for weights in resampling_weights(len(gold), len(resampled), random, _CELLS_AT_ONCE):
             last = first + len(weights)
-            drawn[first:last] += weight * objective.resampled(columns, weights)
+            resampled[first:last] += weight * objective.resampled(columns, weights)
             done(len(weights))
             first = last
         start += len(gold)
-    means = {one: drawn[:, owners == place].mean(axis=1) for place, one in enumerate(scores)}
-    differences = {
-        encoder: one - means[baseline] for encoder, one in means.items() if encoder != baseline
+    means = {
+        encoder: resampled[:, owners == place].mean(axis=1) for place, encoder in enumerate(scores)
     }
-    rarer = [min((one <= 0).sum(), (one >= 0).sum()) for one in differences.values()]
-    p_values = [min(1.0, (1 + 2 * int(count)) / (1 + len(drawn))) for count in rarer]
+    differences = {
+        encoder: values - means[baseline]
+        for encoder, values in means.items()
+        if encoder != baseline
+    }
+    rarer = [min((gains <= 0).sum(), (gains >= 0).sum()) for gains in differences.values()]
+    p_values = [min(1.0, (1 + 2 * int(count)) / (1 + len(resampled))) for count in rarer]
     tested = dict(zip(differences, zip(p_values, holm(p_values), strict=True), strict=True))
-    found = {}
-    for encoder, one in scores.items():
-        value, spread = one.values[name]
+    compared = {}
+    for encoder, score in scores.items():
+        value, spread = score.values[name]
         difference = None
         if encoder in differences:
             interval = percentile_interval(differences[encoder], pairs)
-            moved = value - scores[baseline].values[name][0]
-            difference = Difference(moved, *interval, *tested[encoder])
+            gain = value - scores[baseline].values[name][0]
+            difference = Difference(gain, *interval, *tested[encoder])
         interval = percentile_interval(means[encoder], pairs)
-        found[encoder] = Score(value, spread, *interval, difference)
-    return found
+        compared[encoder] = Score(value, spread, *interval, difference)
+    return compared
 
 
 def compare_accuracies(
     scores: Mapping[str, VectorScore], baseline: str, resampling: Resampling
 ) -> dict[str, Score]:
-    """The accuracies of encoders with intervals, and their differences from a baseline.
+    """Return the accuracies of encoders with intervals and differences from a baseline.
 
-    p is that of the randomization test over the share of right tests of each example: McNemar's
-    exact test where each is tested once. Intervals count each example once, accuracies each test.
+    The randomization test runs over the share of correct tests of each example. Where each example
+    is tested once, this is McNemar's exact test. Intervals count each example once, accuracies
+    count each test.
     """
-    correct = {name: one.predictions[0] for name, one in scores.items()}
-    found = compare_values(correct, baseline, resampling)
-    for name, one in scores.items():
-        value, spread = one.values[ACCURACY]
-        found[name] = replace(found[name], value=value, spread=spread)
-    return found
+    correct = {name: score.predictions[0] for name, score in scores.items()}
+    compared = compare_values(correct, baseline, resampling)
+    for name, score in scores.items():
+        value, spread = score.values[ACCURACY]
+        compared[name] = replace(compared[name], value=value, spread=spread)
+    return compared

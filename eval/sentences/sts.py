@@ -1,7 +1,7 @@
 """Scoring encoders on tests of semantic textual similarity.
 
-Cosines are rounded to 1e-10, so that pairs of identical texts tie; those of sentence-transformers
-are not, which may change its Spearman correlation.
+Cosines are rounded to 1e-10: pairs of identical texts tie. sentence-transformers does not round, so
+its Spearman correlation may differ.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from eval.datasets.pairs import ScoredPairs, STSTask, read_sts
 from eval.metrics.correlation import CORRELATED_DECIMALS, CORRELATIONS, correlations, cosines
 from eval.progress import Done, Progress, silent
 from eval.sentences.experiment import (
-    Compared,
-    Part,
+    CorrelatedPart,
     ScoredSet,
+    ScoresByMeasure,
     VectorScore,
     compare_correlations,
     load_sets,
@@ -50,8 +50,12 @@ def score_sts(
 ) -> SentenceResult:
     """Correlate the similarity of two sentences under encoders with human scores.
 
-    Tests are folders or files, see `read_sts`, or loaded; at least one. Encoders are text forms;
-    those that are fitted are fitted on the texts of each test's pairs.
+    Args:
+        tests: folders or files, see `read_sts`, or loaded tests; at least one.
+        encoders: text forms. Encoders that need a fit are fitted on the texts of each test's pairs.
+        settings: aggregation, protocol and resampling.
+        progress: shows the progress of each stage.
+        command: reproduces the result, for the report.
 
     Raises:
         ConfigError: an encoder or the baseline is unknown, or two tests have the same name.
@@ -59,21 +63,21 @@ def score_sts(
         BadInputError: a part of a test has fewer than two pairs or gold scores that are all equal,
             or the supervised protocol lacks training or dev pairs.
         TypeError: one string instead of several.
-        What `Encoder.load` raises.
+        Exception: see `Encoder.load`.
     """
     settings = settings or STSSettings()
     names = named_encoders(encoders)
     tasks = load_sets("tests", tests, read_sts)
     for task in tasks:
-        # Raises what it lacks before anything is encoded.
+        # Refuses an incomplete test before anything is encoded.
         texts = sts_texts(task)
         sts_correlations(task, TextVectors(texts, np.zeros((len(texts), 1), np.float32)))
         if settings.supervised is not None:
             supervised_parts(task)
     sets, grids, baseline = score_sets(
-        [_scored_test(task, settings) for task in tasks], names, settings, progress
+        [_test_set(task, settings) for task in tasks], names, settings, progress
     )
-    facts, protocol = _described(settings)
+    facts, protocol = _describe(settings)
     return SentenceResult(
         kind="sts",
         title=f"Semantic textual similarity: {', '.join(task.name for task in tasks)}",
@@ -89,7 +93,7 @@ def score_sts(
 
 
 def sts_texts(task: STSTask, *, supervised: bool = False) -> list[str]:
-    """Each distinct text of a test and, if `supervised`, of its training and dev pairs."""
+    """Return each distinct text of a test and, if `supervised`, of its training and dev pairs."""
     parts = [subset.pairs for subset in task.subsets]
     if supervised:
         parts += [part for part in (task.train, task.dev) if part is not None]
@@ -100,65 +104,67 @@ def sts_correlations(
     task: STSTask, vectors: TextVectors, aggregation: Aggregation = "all"
 ) -> VectorScore:
     """Correlate the cosines of a test's pairs with their gold scores, by parts and aggregated."""
-    found = [pair_cosines(subset.pairs, vectors) for subset in task.subsets]
+    part_cosines = [pair_cosines(subset.pairs, vectors) for subset in task.subsets]
     parts: list[dict[str, Any]] = []
-    for subset, scores in zip(task.subsets, found, strict=True):
+    for subset, scores in zip(task.subsets, part_cosines, strict=True):
         try:
             correlated = correlations(scores, subset.pairs.gold)
         except BadInputError as error:
             raise BadInputError(f"{task.name}, part {subset.name}: {error}") from error
         parts.append({"name": subset.name, "pairs": len(subset.pairs), **correlated})
-    everywhere = np.concatenate(found)
-    sizes = [one["pairs"] for one in parts]
-    by_measure = {measure: [one[measure] for one in parts] for measure in CORRELATIONS}
+    all_cosines = np.concatenate(part_cosines)
+    sizes = [values["pairs"] for values in parts]
+    by_measure = {measure: [values[measure] for values in parts] for measure in CORRELATIONS}
     aggregated: dict[str, dict[str, float]] = {
-        "all": correlations(everywhere, task.tested().gold),
-        "mean": {name: float(np.mean(one)) for name, one in by_measure.items()},
-        "wmean": {name: float(np.average(one, weights=sizes)) for name, one in by_measure.items()},
+        "all": correlations(all_cosines, task.tested().gold),
+        "mean": {name: float(np.mean(values)) for name, values in by_measure.items()},
+        "wmean": {
+            name: float(np.average(values, weights=sizes)) for name, values in by_measure.items()
+        },
     }
     extra = {
-        f"{one['name']} {measure}": one[measure]
+        f"{values['name']} {measure}": values[measure]
         for measure in CORRELATIONS
-        for one in parts
+        for values in parts
         if len(parts) > 1
     }
     return VectorScore(
         values={measure: (aggregated[aggregation][measure], None) for measure in CORRELATIONS},
-        predictions=everywhere[None],
+        predictions=all_cosines[None],
         extra=extra,
         details={**aggregated, "parts": parts},
     )
 
 
 def pair_cosines(pairs: ScoredPairs, vectors: TextVectors) -> Floats:
-    """(pairs,) float64 cosines, rounded to 1e-10; 0 with a zero vector."""
-    found = cosines(vectors.of(pairs.left), vectors.of(pairs.right))
-    rounded: Floats = np.round(found, CORRELATED_DECIMALS)
+    """Return (pairs,) float64 cosines, rounded to 1e-10; 0 for a zero vector."""
+    unrounded = cosines(vectors.of(pairs.left), vectors.of(pairs.right))
+    rounded: Floats = np.round(unrounded, CORRELATED_DECIMALS)
     return rounded
 
 
-def _scored_test(task: STSTask, settings: STSSettings) -> ScoredSet:
+def _test_set(task: STSTask, settings: STSSettings) -> ScoredSet:
     def score(vectors: TextVectors, done: Done) -> VectorScore:
         if settings.supervised is None:
-            found = sts_correlations(task, vectors, settings.aggregation)
+            scored = sts_correlations(task, vectors, settings.aggregation)
         else:
-            found = score_relatedness(task, vectors, settings.supervised)
+            scored = score_relatedness(task, vectors, settings.supervised)
         done(1)
-        return found
+        return scored
 
     def describe(_: None) -> tuple[dict[str, str], dict[str, Sequence[object]]]:
         pairs = [(part.name, len(part.pairs)) for part in task.subsets]
-        everything = task.tested()
-        facts = {"pairs": f"{len(everything):,}"}
+        all_pairs = task.tested()
+        facts = {"pairs": f"{len(all_pairs):,}"}
         if len(pairs) > 1:
             facts["parts"] = ", ".join(f"{name} {count:,}" for name, count in pairs)
         if settings.supervised is not None and task.train and task.dev:
             facts["training pairs"] = f"{len(task.train):,}, and {len(task.dev):,} dev"
         return facts, {
             "part": [name for name, count in pairs for _ in range(count)],
-            "sentence1": everything.left,
-            "sentence2": everything.right,
-            "gold": everything.gold.tolist(),
+            "sentence1": all_pairs.left,
+            "sentence2": all_pairs.right,
+            "gold": all_pairs.gold.tolist(),
         }
 
     texts = sts_texts(task, supervised=settings.supervised is not None)
@@ -174,14 +180,16 @@ def _compare_test(
     scores: Mapping[str, VectorScore],
     baseline: str,
     progress: Progress,
-) -> Compared:
-    """By a bootstrap over the pairs of each part that is correlated."""
+) -> ScoresByMeasure:
+    """Compare encoders by a bootstrap over the pairs of each part that is correlated."""
     golds = [subset.pairs.gold for subset in task.subsets]
     resampling = settings.resampling
     if settings.aggregation == "all":
         golds = [np.concatenate(golds)]
     sizes = [1 if settings.aggregation == "mean" else len(gold) for gold in golds]
-    parts = [Part(gold, size / sum(sizes)) for gold, size in zip(golds, sizes, strict=True)]
+    parts = [
+        CorrelatedPart(gold, size / sum(sizes)) for gold, size in zip(golds, sizes, strict=True)
+    ]
     steps = resampling.resamples * len(parts) * len(CORRELATIONS)
     done = progress(f"{task.name}: resamples", steps)
     return {
@@ -190,8 +198,8 @@ def _compare_test(
     }
 
 
-def _described(settings: STSSettings) -> tuple[dict[str, str], str]:
-    """The facts of a report on these settings, and its remark on the protocol."""
+def _describe(settings: STSSettings) -> tuple[dict[str, str], str]:
+    """Return the facts of a report on these settings, and its remark on the protocol."""
     resampling = {} if settings.poolings else settings.resampling_fact()
     if settings.supervised is not None:
         seeds = f"{settings.supervised.seeds}"

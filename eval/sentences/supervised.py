@@ -1,17 +1,15 @@
 """The supervised protocol of STS-B and SICK-R: a softmax layer over integer scores (SentEval).
 
 The target of a score y is divided between its two neighboring integers, with floor(y) + 1 - y for
-the lower one (Tai et al. 2015, Eq. 15); the prediction is the mean of the integers under the
-softmax. Two things differ from SentEval's code: the integers span the training scores, where it
-numbers those of STS-B from 1 although they begin at 0; and features are scaled to deviation 1 on
-the training pairs, since those of unit vectors are so small that training makes no progress.
+the lower integer (Tai et al. 2015, Eq. 15). The prediction is the mean of the integers under the
+softmax. Two things differ from SentEval's code. The integers span the training scores; SentEval
+numbers them from 1, although STS-B begins at 0. Features are scaled to deviation 1 on the training
+pairs; with the small features of unit vectors, training makes no progress.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,23 +18,23 @@ from eval.datasets.pairs import ScoredPairs, STSTask
 from eval.metrics.comparison import Value, mean_and_spread
 from eval.metrics.correlation import CORRELATIONS, correlations
 from eval.sentences.experiment import VectorScore
+from eval.sentences.parallel_training import epoch_batches, first_weights, scaling_of
 from eval.settings import RelatednessSettings
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
-# Of the training: pairs of a step, rate of Adam, epochs, and epochs between two looks at dev. One
-# look more without a gain than `_PATIENCE` ends it.
+# Pairs of a step.
 _BATCH = 64
+# Learning rate of Adam.
 _RATE = 0.001
 _EPOCHS = 1000
-_LOOK = 50
+# Epochs between two evaluations on dev; training ends at the fourth without a gain.
+_EPOCHS_BETWEEN_LOOKS = 50
 _PATIENCE = 3
-# A feature whose deviation is below this share of the largest one is constant up to rounding.
-_CONSTANT = 1e-6
 
 
 def score_relatedness(
@@ -53,14 +51,18 @@ def score_relatedness(
     )
     seeds = [correlations(row, parts[2].gold) for row in predictions]
     values: dict[str, Value] = {
-        name: mean_and_spread([one[name] for one in seeds]) for name in CORRELATIONS
+        name: mean_and_spread([seed[name] for seed in seeds]) for name in CORRELATIONS
     }
-    details = [{**one, "dev_pearson": dev} for one, dev in zip(seeds, best.tolist(), strict=True)]
+    details = [{**seed, "dev_pearson": dev} for seed, dev in zip(seeds, best.tolist(), strict=True)]
     return VectorScore(values, predictions, extra={}, details={"seeds": details})
 
 
 def supervised_parts(task: STSTask) -> tuple[ScoredPairs, ScoredPairs, ScoredPairs]:
-    """The pairs to train on, to stop by, and to test on; a missing or constant one is refused."""
+    """Return the pairs to train on, to stop by, and to test on.
+
+    Raises:
+        BadInputError: a part is missing, or its gold scores are all equal.
+    """
     if task.train is None or task.dev is None:
         lacking = "training" if task.train is None else "dev"
         raise BadInputError(
@@ -78,12 +80,12 @@ def supervised_parts(task: STSTask) -> tuple[ScoredPairs, ScoredPairs, ScoredPai
 
 
 def pair_features(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-    """|u - v| and u * v beside each other: (pairs, 2 d) float32."""
+    """Return |u - v| and u * v side by side: (pairs, 2 d) float32."""
     return np.concatenate([np.abs(left - right), left * right], axis=-1)
 
 
 def soft_targets(gold: NDArray[np.float64]) -> tuple[int, NDArray[np.float32]]:
-    """The lowest integer, and (pairs, integers) float32 shares whose mean integer is the score."""
+    """Return the lowest integer, and (pairs, integers) float32 shares with the score as mean."""
     low = int(np.floor(gold.min()))
     count = max(int(np.ceil(gold.max())) - low + 1, 2)
     below = np.minimum(np.floor(gold).astype(np.int64) - low, count - 2)
@@ -103,7 +105,7 @@ def _train(
     dev_gold: NDArray[np.float64],
     seeds: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(seeds, test pairs) predictions, and (seeds,) the best Pearson correlation on dev."""
+    """Return (seeds, test pairs) predictions, and (seeds,) best Pearson correlations on dev."""
     import torch
 
     low, targets = soft_targets(gold)
@@ -114,7 +116,7 @@ def _train(
     randoms = [np.random.default_rng([seed, 0]) for seed in range(seeds)]
     weight, bias = (
         torch.from_numpy(
-            np.stack([first_weights(inputs, (height, count), one) for one in randoms])
+            np.stack([first_weights(inputs, (height, count), random) for random in randoms])
         ).requires_grad_()
         for height in (inputs, 1)
     )
@@ -131,11 +133,11 @@ def _train(
     best = np.full(seeds, -np.inf)
     predictions = np.zeros((seeds, len(test)))
     fruitless = np.zeros(seeds, np.int64)
-    for _ in range(0, _EPOCHS, _LOOK):
-        for _ in range(_LOOK):
+    for _ in range(0, _EPOCHS, _EPOCHS_BETWEEN_LOOKS):
+        for _ in range(_EPOCHS_BETWEEN_LOOKS):
             for places, real in epoch_batches(rows, _BATCH, randoms):
                 logits = torch.baddbmm(bias, x[places], weight)
-                # The entropy of the target, which no weight changes, is left out.
+                # Cross entropy; the entropy of the target is constant, and left out.
                 losses = -(y[places] * torch.log_softmax(logits, dim=-1)).sum(dim=-1)
                 optimizer.zero_grad()
                 torch.autograd.backward(((losses * real).sum(dim=1) / real.sum(dim=1)).sum())
@@ -144,65 +146,12 @@ def _train(
         for seed, row in enumerate(predict(dev)):
             if fruitless[seed] > _PATIENCE:
                 continue
-            found = correlations(row, dev_gold)["pearson"]
-            if found > best[seed]:
-                best[seed] = found
+            dev_correlation = correlations(row, dev_gold)["pearson"]
+            if dev_correlation > best[seed]:
+                best[seed] = dev_correlation
                 predictions[seed] = on_test[seed]
             else:
                 fruitless[seed] += 1
         if (fruitless > _PATIENCE).all():
             break
     return predictions, best
-
-
-# What the training of many small models side by side needs: each has its own rows of a shared
-# table of features, and a step of all models is one batched product.
-
-
-class Scaling(NamedTuple):
-    """Scales features to mean 0 and standard deviation 1 on the training rows."""
-
-    mean: NDArray[np.float32]
-    deviation: NDArray[np.float32]
-
-    def __call__(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(rows, features) float32, C-contiguous; a new array."""
-        scaled: NDArray[np.float32] = features - self.mean
-        scaled /= self.deviation
-        return scaled
-
-
-def scaling_of(features: NDArray[np.float32]) -> Scaling:
-    """The scaling of training rows, (rows, features) float32."""
-    mean = features.mean(axis=0, dtype=np.float64)
-    squares = np.einsum("ij,ij->j", features, features, dtype=np.float64) / len(features)
-    deviation = np.sqrt(np.maximum(squares - mean**2, 0))
-    varies = deviation > _CONSTANT * max(float(deviation.max(initial=0)), 1e-30)
-    return Scaling(mean.astype(np.float32), np.where(varies, deviation, 1.0).astype(np.float32))
-
-
-def epoch_batches(
-    rows: Sequence[NDArray[np.int64]], size: int, randoms: Sequence[np.random.Generator]
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """One epoch, where each model sees its rows once in its own random order: (models, size) rows,
-    and (models, size) float32 with 0 for padding where a model has no rows left.
-    """
-    import torch
-
-    steps = math.ceil(max(len(one) for one in rows) / size)
-    places = np.zeros((len(rows), steps * size), np.int64)
-    real = np.zeros((len(rows), steps * size), np.float32)
-    for model, (own, random) in enumerate(zip(rows, randoms, strict=True)):
-        places[model, : len(own)] = random.permutation(own)
-        real[model, : len(own)] = 1
-    for start in range(0, steps * size, size):
-        part = slice(start, start + size)
-        yield torch.from_numpy(places[:, part].copy()), torch.from_numpy(real[:, part].copy())
-
-
-def first_weights(
-    inputs: int, shape: Sequence[int], random: np.random.Generator
-) -> NDArray[np.float32]:
-    """Uniform within ±1/sqrt(inputs), as torch initializes a linear layer."""
-    limit = 1 / math.sqrt(inputs)
-    return random.uniform(-limit, limit, tuple(shape)).astype(np.float32)

@@ -1,5 +1,7 @@
-"""Classifiers for many small trainings on one table of features: the logistic regressions of
-SentEval and of Hosseini et al. (2023), and SentEval's MLP as Wang and Kuo (2020) use it.
+"""Classifiers for many small trainings on one table of features.
+
+They are the logistic regressions of SentEval and of Hosseini et al. (2023), and SentEval's MLP as
+Wang and Kuo (2020) use it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.sentences.supervised import epoch_batches, first_weights, scaling_of
+from eval.sentences.parallel_training import epoch_batches, first_weights, scaling_of
 
 if TYPE_CHECKING:
     import torch
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 Rows = NDArray[np.int64]
 Recipe = Literal["scaled", "senteval", "bert-lc"]
 
-# Of each recipe: options of scikit-learn, and inverse strengths from the strongest regularization,
-# the second ones where folds of a split choose. SentEval's are for features as they are.
+# Each recipe: options of scikit-learn; inverse strengths, strongest regularization first; and
+# inverse strengths where the folds of a split choose. SentEval's are for unscaled features.
 _SCALED = tuple(4.0**power for power in range(-5, 1))
 _SENTEVAL = tuple(2.0**power for power in range(-2, 6))
 _RECIPES: Mapping[Recipe, tuple[dict[str, Any], tuple[float, ...], tuple[float, ...]]] = {
@@ -31,13 +33,14 @@ _RECIPES: Mapping[Recipe, tuple[dict[str, Any], tuple[float, ...], tuple[float, 
     "bert-lc": ({"solver": "saga", "max_iter": 200, "tol": 0.01}, (10.0,), (10.0,)),
 }
 _MLP = tuple(10.0**power for power in range(-5, -1))
-# Folds whose weights and batches fit into the processor's caches.
+# Jobs trained together: their weights and batches fit into the processor's caches.
 _JOBS_AT_ONCE = 10
+# Rows predicted together.
 _PREDICTED_AT_ONCE = 4096
 
 
 class Job(NamedTuple):
-    """Rows to train on and to predict, with each of several strengths of regularization."""
+    """Rows to train on and rows to predict, with several strengths of regularization."""
 
     train: Rows
     test: Rows
@@ -46,10 +49,14 @@ class Job(NamedTuple):
 
 @dataclass(slots=True)
 class LogisticRegressions:
-    """A linear softmax classifier with a quadratic penalty, on `scaled` features or as they are."""
+    """Linear softmax classifiers with a quadratic penalty.
+
+    Attributes:
+        recipe: ``scaled`` scales the features; the other recipes do not.
+        unconverged: number of fits that reached the maximum number of steps.
+    """
 
     recipe: Recipe = "scaled"
-    # Number of fits that reached the maximum number of steps.
     unconverged: int = 0
 
     @property
@@ -58,14 +65,14 @@ class LogisticRegressions:
         return self.recipe == "bert-lc"
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
-        """Strengths of regularization; SentEval has others where folds of a split choose."""
-        _, plain, of_folds = _RECIPES[self.recipe]
-        return of_folds if folded else plain
+        """Return the strengths of regularization; `folded` if the folds of a split choose."""
+        _, strengths, fold_strengths = _RECIPES[self.recipe]
+        return fold_strengths if folded else strengths
 
     def predict(
         self, features: NDArray[np.float32], labels: Rows, jobs: Sequence[Job], seed: int
     ) -> list[Rows]:
-        """The classes of each job, (values, test rows); all jobs have as many values."""
+        """Return the classes of each job, (values, test rows); all jobs have as many values."""
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 
@@ -78,22 +85,24 @@ class LogisticRegressions:
                 train = scaling(train)
                 test = scaling(test)
             model = LogisticRegression(random_state=seed, **_RECIPES[self.recipe][0])
-            found = []
+            job_predictions = []
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", ConvergenceWarning)
                 for value in job.values:
                     model.set_params(C=value).fit(train, labels[job.train])
-                    found.append(model.predict(test))
-            self.unconverged += sum(issubclass(one.category, ConvergenceWarning) for one in caught)
-            predictions.append(np.stack(found))
+                    job_predictions.append(model.predict(test))
+            self.unconverged += sum(
+                issubclass(warning.category, ConvergenceWarning) for warning in caught
+            )
+            predictions.append(np.stack(job_predictions))
         return predictions
 
 
 @dataclass(frozen=True, slots=True)
 class MLPs:
-    """An MLP with one layer of sigmoid units and 4 epochs of Adam, as in the paper."""
+    """MLPs with one layer of sigmoid units and 4 epochs of Adam, as in the paper."""
 
-    # Features are scaled: so few epochs learn nothing from the small ones of unit vectors.
+    # Features are scaled: four epochs learn nothing from the small features of unit vectors.
     hidden: int = 50
     epochs: int = 4
     batch: int = 64
@@ -101,13 +110,16 @@ class MLPs:
     seeded: ClassVar[bool] = True
 
     def grid(self, *, folded: bool) -> tuple[float, ...]:
-        """Strengths of weight decay."""
+        """Return the strengths of weight decay."""
         return _MLP
 
     def predict(
         self, features: NDArray[np.float32], labels: Rows, jobs: Sequence[Job], seed: int
     ) -> list[Rows]:
-        """As of `LogisticRegressions`; a job with fewer steps an epoch ends it with idle ones."""
+        """Return the classes of each job, (values, test rows).
+
+        Jobs are trained together; a job with fewer steps ends an epoch with idle steps.
+        """
         classes = 1 + max(int(labels[job.train].max()) for job in jobs)
         predictions = []
         for start in range(0, len(jobs), _JOBS_AT_ONCE):
@@ -152,12 +164,16 @@ class MLPs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Networks:
-    """J jobs times V strengths of networks with H units."""
+    """J jobs times V strengths of networks with H units.
 
-    # (J, 1, features), the scaling of each job.
+    Attributes:
+        mean, deviation: (J, 1, features) scaling of each job.
+        weights: (J, features, V * H), (J, 1, V * H), (J, V, H, classes) and (J, V, 1, classes).
+        values: V.
+    """
+
     mean: torch.Tensor
     deviation: torch.Tensor
-    # (J, features, V * H) and (J, 1, V * H), then (J, V, H, classes) and (J, V, 1, classes).
     weights: tuple[torch.Tensor, ...]
     values: int
 
@@ -170,7 +186,7 @@ class _Networks:
         classes: int,
         seed: int,
     ) -> _Networks:
-        """The same first weights for all, as with SentEval's single seed."""
+        """Return networks with the same first weights, as with SentEval's single seed."""
         import torch
 
         random = np.random.default_rng([seed, 0])
@@ -187,14 +203,14 @@ class _Networks:
             weights.append(first.repeat(repeats).requires_grad_())
         scalings = [scaling_of(features[job.train]) for job in jobs]
         return cls(
-            torch.from_numpy(np.stack([one.mean for one in scalings])[:, None]),
-            torch.from_numpy(np.stack([one.deviation for one in scalings])[:, None]),
+            torch.from_numpy(np.stack([scaling.mean for scaling in scalings])[:, None]),
+            torch.from_numpy(np.stack([scaling.deviation for scaling in scalings])[:, None]),
             tuple(weights),
             values,
         )
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
-        """(J, rows, features) to (J, rows, V, classes)."""
+        """Return (J, rows, V, classes) logits of (J, rows, features)."""
         import torch
 
         into, into_bias, out, out_bias = self.weights
@@ -205,7 +221,7 @@ class _Networks:
         return logits
 
     def add_decay(self, decay: torch.Tensor) -> None:
-        """Add the gradient of half the squared weights times `decay` (J, V): Adam's decay."""
+        """Add Adam's decay: the gradient of half the squared weights times `decay` (J, V)."""
         hidden = self.weights[2].shape[2]
         columns = decay.repeat_interleave(hidden, dim=1)[:, None]
         blocks = decay[:, :, None, None]
@@ -215,21 +231,21 @@ class _Networks:
             weight.grad.addcmul_(factor, weight.detach())
 
     def predict(self, job: int, features: NDArray[np.float32]) -> Rows:
-        """(V, rows) the class with the highest logit."""
+        """Return (V, rows) classes with the highest logit."""
         import torch
 
-        one = _Networks(
+        network = _Networks(
             self.mean[job : job + 1],
             self.deviation[job : job + 1],
             tuple(weight[job : job + 1] for weight in self.weights),
             self.values,
         )
-        found = []
+        classes = []
         with torch.inference_mode():
             for start in range(0, len(features), _PREDICTED_AT_ONCE):
                 rows = torch.from_numpy(features[start : start + _PREDICTED_AT_ONCE])
-                found.append(one.logits(rows[None])[0].argmax(dim=-1))
-        best: Rows = torch.cat(found).T.numpy()
+                classes.append(network.logits(rows[None])[0].argmax(dim=-1))
+        best: Rows = torch.cat(classes).T.numpy()
         return best
 
 

@@ -1,4 +1,4 @@
-"""Scoring encoders, or layers chosen for a task, by a classifier on their vectors."""
+"""Scores of encoders, or of layers chosen for a task, by a classifier on their vectors."""
 
 from __future__ import annotations
 
@@ -58,8 +58,13 @@ def score_transfer(
 ) -> SentenceResult:
     """Train and test a classifier on the vectors of encoders.
 
-    Tasks are folders or files, see `read_classification`, or loaded; at least one. Encoders are
-    text forms; those that are fitted are fitted on all texts of each task, without labels.
+    Args:
+        tasks: folders or files, see `read_classification`, or loaded tasks; at least one.
+        encoders: text forms. Encoders that need a fit are fitted on all texts of each task, without
+            labels.
+        settings: classifier, protocol and resampling.
+        progress: shows the progress of each stage.
+        command: reproduces the result, for the report.
 
     Raises:
         ConfigError: an encoder or the baseline is unknown, or two tasks have the same name.
@@ -67,7 +72,7 @@ def score_transfer(
         BadInputError: a task lacks a split, or has only one class or too few examples.
         MissingExtraError: scikit-learn, or torch for ``mlp``, is not installed.
         TypeError: one string instead of several.
-        What `Encoder.load` raises.
+        Exception: see `Encoder.load`.
     """
     read = load_sets("tasks", tasks, read_classification)
     return _score_tasks("transfer", read, encoders, settings, progress, command)
@@ -83,7 +88,7 @@ def score_probing(
 ) -> SentenceResult:
     """Train and test a classifier that predicts a linguistic property from the vectors of encoders.
 
-    The tasks are files, see `read_probing`, or loaded; all else is as in `score_transfer`.
+    Tasks are files, see `read_probing`, or loaded. The other arguments are as in `score_transfer`.
     """
     read = load_sets("tasks", tasks, read_probing)
     return _score_tasks("probe", read, encoders, settings, progress, command)
@@ -103,14 +108,16 @@ def _score_tasks(
     if settings.classifier == "mlp":
         require_torch("the classifier mlp")
     for task in tasks:
-        # Raises what it lacks before anything is encoded.
+        # Refuses an incomplete task before anything is encoded.
         task_classes(task)
     if settings.layer_search is not None:
-        sets, grids, baseline = _searched(tasks, names, settings, settings.layer_search, progress)
+        sets, grids, baseline = _search_tasks(
+            tasks, names, settings, settings.layer_search, progress
+        )
     else:
-        scored = [_scored_task(task, settings) for task in tasks]
-        sets, grids, baseline = score_sets(scored, names, settings, progress)
-    facts, remarks = _described(settings)
+        scored_sets = [_task_set(task, settings) for task in tasks]
+        sets, grids, baseline = score_sets(scored_sets, names, settings, progress)
+    facts, remarks = _describe(settings)
     return SentenceResult(
         kind=kind,
         title=_TITLES[kind] + ", ".join(task.name for task in tasks),
@@ -125,18 +132,18 @@ def _score_tasks(
     )
 
 
-def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The facts and the remarks of a report on these settings."""
+def _describe(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the facts and the remarks of a report on these settings."""
     search = settings.layer_search
     shares = settings.train_shares
     if search is not None:
-        divided = f"{_counted(search.outer)} into 85% to learn from and 15% to test on"
-        facts = {"protocol": f"bert-lc: {divided}"}
+        division = f"{_count_divisions(search.outer)} into 85% to learn from and 15% to test on"
+        facts = {"protocol": f"bert-lc: {division}"}
         if shares != (1,):
-            facts["training"] = f"{', '.join(f'{one:g}' for one in shares)} of the 85%"
+            facts["training"] = f"{', '.join(f'{share:g}' for share in shares)} of the 85%"
         facts["choice"] = (
-            f"sets of up to {search.max_layers or 'all'} layers, on {_counted(search.inner)} of "
-            "the 85%, by a ridge classifier"
+            f"sets of up to {search.max_layers or 'all'} layers, on "
+            f"{_count_divisions(search.inner)} of the 85%, by a ridge classifier"
         )
         return facts, (
             "accuracies of BERT-LC's logistic regression on layers that were chosen without the "
@@ -146,18 +153,20 @@ def _described(settings: TransferSettings) -> tuple[dict[str, str], tuple[str, .
         )
     classifier = CLASSIFIERS[settings.classifier]
     protocol = settings.protocol
-    said = f"senteval: the splits of each set, or {protocol.folds} nested folds"
+    protocol_text = f"senteval: the splits of each set, or {protocol.folds} nested folds"
     if protocol.name == "bert-lc":
         classifier = "logistic regression by SAGA with C = 10 (BERT-LC)"
-        said = f"bert-lc: {_counted(protocol.outer)} into 85% to train on and 15% to test on"
+        protocol_text = (
+            f"bert-lc: {_count_divisions(protocol.outer)} into 85% to train on and 15% to test on"
+        )
     return {
         "classifier": f"{settings.classifier}: {classifier}",
-        "protocol": said,
+        "protocol": protocol_text,
         "seeds": "1" if settings.seeds == 1 else f"{settings.seeds}, or 1 where nothing is random",
-    }, (f"accuracies of {classifier}; {said}",)
+    }, (f"accuracies of {classifier}; {protocol_text}",)
 
 
-def _classifier(settings: TransferSettings) -> Classifier:
+def _make_classifier(settings: TransferSettings) -> Classifier:
     if settings.classifier == "mlp":
         return MLPs()
     if settings.classifier == "lr-senteval":
@@ -165,19 +174,23 @@ def _classifier(settings: TransferSettings) -> Classifier:
     return LogisticRegressions("bert-lc" if settings.protocol.name == "bert-lc" else "scaled")
 
 
-def _counted(number: int) -> str:
+def _count_divisions(number: int) -> str:
     return "1 division" if number == 1 else f"{number} divisions"
 
 
-def _scored_task(task: ClassificationTask, settings: TransferSettings) -> ScoredSet:
+def _task_set(task: ClassificationTask, settings: TransferSettings) -> ScoredSet:
     protocol = settings.protocol
     texts = task_texts(task)
 
     def score(vectors: TextVectors, done: Done) -> VectorScore:
         data = classification_data(task, vectors)
-        return score_classification(data, _classifier(settings), protocol, settings.seeds, done)
+        return score_classification(
+            data, _make_classifier(settings), protocol, settings.seeds, done
+        )
 
-    seeds = effective_seeds(task_classes(task), _classifier(settings), protocol, settings.seeds)
+    seeds = effective_seeds(
+        task_classes(task), _make_classifier(settings), protocol, settings.seeds
+    )
     return ScoredSet(
         name=task.name,
         measures=(ACCURACY,),
@@ -192,64 +205,72 @@ def _scored_task(task: ClassificationTask, settings: TransferSettings) -> Scored
     )
 
 
-def _searched(
+def _search_tasks(
     tasks: Sequence[ClassificationTask],
     names: Sequence[str],
     settings: TransferSettings,
     search: LayerTransferSettings,
     progress: Progress,
 ) -> tuple[tuple[SetScores, ...], tuple[LayerGrid, ...], str | None]:
-    """What `score_sets` returns, a set for each task and share of its training examples."""
-    asked = [parse_encoder(name) for name in names]
-    # A head comes after the layers are chosen.
+    """Choose and test layers: a set for each task and share of its training examples.
+
+    Returns sets, grids (none) and the baseline, as `score_sets` does.
+    """
+    encoder_settings = [parse_encoder(name) for name in names]
+    # A head is applied after the choice of layers.
     plain = [
-        str(replace(one, head=None)) if one.head else name
-        for name, one in zip(names, asked, strict=True)
+        str(replace(settings_of_encoder, head=None)) if settings_of_encoder.head else name
+        for name, settings_of_encoder in zip(names, encoder_settings, strict=True)
     ]
     encoders = LayerEncoders(plain, ("mean",), settings.loading)
-    heads = [load_head(one, settings.loading) for one in asked]
-    labels = [label for name in names for label in _labels(name)]
+    heads = [
+        load_head(settings_of_encoder, settings.loading) for settings_of_encoder in encoder_settings
+    ]
+    labels = [label for name in names for label in _system_labels(name)]
     baseline = check_baseline(settings.baseline, labels, "encoders")
     shares = settings.train_shares
     for task, share in product(tasks, shares):
-        # Raises what a division lacks before anything is encoded.
+        # Refuses divisions that cannot be learned before anything is encoded.
         list(layer_divisions(task_classes(task), search, share))
     sets = []
     for task in tasks:
         texts = task_texts(task)
         done = progress(f"{task.name}: vectors", len(texts) * len(names))
-        found: list[dict[str, VectorScore]] = [{} for _ in shares]
+        scores_by_share: list[dict[str, VectorScore]] = [{} for _ in shares]
         vectors = encoders.vectors(texts, done=done)
-        for name, head, one in zip(names, heads, vectors, strict=True):
-            data = layer_data(task, one, head)
-            most = min(search.max_layers or data.hidden_states, data.hidden_states)
-            subsets = count_subsets(data.hidden_states, most)
+        for name, head, settings_of_encoder in zip(names, heads, vectors, strict=True):
+            data = layer_data(task, settings_of_encoder, head)
+            max_layers = min(search.max_layers or data.hidden_states, data.hidden_states)
+            subsets = count_subsets(data.hidden_states, max_layers)
             steps = subsets * search.outer * search.inner * len(shares)
-            tried = progress(f"{task.name}: sets of layers", steps)
-            for share, scores in zip(shares, found, strict=True):
-                searched = search_transfer(data, search, tried, train_share=share)
-                found_cut = (score._replace(cut=one.cut) for score in searched.values())
-                scores |= dict(zip(_labels(name), found_cut, strict=True))
-        for share, scores in zip(shares, found, strict=True):
+            done_sets = progress(f"{task.name}: sets of layers", steps)
+            for share, scores in zip(shares, scores_by_share, strict=True):
+                division_scores = search_transfer(data, search, done_sets, train_share=share)
+                with_cut = (
+                    score._replace(cut=settings_of_encoder.cut)
+                    for score in division_scores.values()
+                )
+                scores |= dict(zip(_system_labels(name), with_cut, strict=True))
+        for share, scores in zip(shares, scores_by_share, strict=True):
             count = len(next(layer_divisions(task_classes(task), search, share)).train)
             values = {ACCURACY: compare_accuracies(scores, baseline, settings.resampling)}
             tested = scores[baseline].tested
             assert tested is not None
-            learned = f"{count:,} examples"
-            varied = len(shares) > 1
+            train_size = f"{count:,} examples"
+            has_shares = len(shares) > 1
             sets.append(
                 SetScores(
-                    name=f"{task.name}, {learned}" if varied else task.name,
-                    facts={**task_facts(task, tested), "learned from": learned},
+                    name=f"{task.name}, {train_size}" if has_shares else task.name,
+                    facts={**task_facts(task, tested), "learned from": train_size},
                     texts=len(texts),
                     examples=tested_columns(task, tested),
                     scores=encoder_scores(scores, values),
-                    curve=(task.name, count) if varied else None,
+                    curve=(task.name, count) if has_shares else None,
                 )
             )
     return tuple(sets), (), baseline
 
 
-def _labels(name: str) -> tuple[str, ...]:
-    """What a report calls the baselines and the chosen layers of a model."""
+def _system_labels(name: str) -> tuple[str, ...]:
+    """Return the names of the baselines and the chosen layers of a model in a report."""
     return f"{name}::last", f"{name}::last4", f"{name}, random layers", f"{name}, layers chosen"

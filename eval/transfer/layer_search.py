@@ -1,8 +1,8 @@
 """BERT-LC on classification tasks: layers are chosen on inner divisions of the training examples.
 
-One thing differs from the paper (Hosseini et al. 2023, Sec. 4), whose logistic regression for every
-set and inner division takes days. Here the inner accuracies are those of a ridge classifier. The
-test is that of the logistic regression.
+The paper (Hosseini et al. 2023, Sec. 4) trains a logistic regression for every set and inner
+division, which takes days. Here a ridge classifier gives the inner accuracies. The test is that of
+the logistic regression, as in the paper.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from eval.transfer.protocols import (
     LayerData,
     Outcome,
     check_classes,
-    correctness,
-    outcome,
+    join_outcome,
     outer_divisions,
+    tested_rows,
     unseen_notes,
 )
 from retriever.errors import BadInputError
 
 Floats = NDArray[np.float64]
 
+# Share of the training rows to validate on in an inner division.
 _DEV_SHARE = 0.18
 # Penalty of the ridge classifier, as a share of the mean variance of the features.
 STRENGTH = 0.01
 
 
 class LayerDivision(NamedTuple):
-    """Rows to learn on and to test on; the former divided to train on and to validate."""
+    """Rows to train on and to test on, and inner divisions of the former to choose layers on."""
 
     train: Rows
     test: Rows
@@ -56,74 +57,84 @@ def search_transfer(
     *,
     train_share: float = 1.0,
 ) -> dict[str, VectorScore]:
-    """Choose layers on inner divisions, and test them and the baselines on outer ones."""
+    """Choose layers on inner divisions; test them and the baselines on outer divisions."""
     states = data.hidden_states
-    most = None if settings.max_layers is None else min(settings.max_layers, states)
-    subsets = layer_subsets(states, most)
+    max_layers = None if settings.max_layers is None else min(settings.max_layers, states)
+    subsets = layer_subsets(states, max_layers)
     classifier = LogisticRegressions("bert-lc")
     values = classifier.grid(folded=False)
     layers: dict[str, list[tuple[int, ...]]] = {"last": [], "last4": [], "random": [], "chosen": []}
     outcomes: dict[str, list[Outcome]] = {name: [] for name in layers}
     choice = []
-    for number, one in enumerate(layer_divisions(data.data, settings, train_share)):
-        inner = inner_accuracies(data, one.inner, subsets, done).mean(axis=0)
+    for number, division in enumerate(layer_divisions(data.data, settings, train_share)):
+        inner = inner_accuracies(data, division.inner, subsets, done).mean(axis=0)
         (best,) = best_first(inner, 1).tolist()
         choice.append(float(inner[best]))
-        chosen = subsets.layers(best)
+        best_layers = subsets.layers(best)
         random = np.random.default_rng([settings.seed, 5, number])
-        tried_layers = ((states - 1,), *baseline_layers(states, len(chosen), random), chosen)
-        for name, averaged in zip(layers, tried_layers, strict=True):
-            layers[name].append(averaged)
-            job = [Job(one.train, one.test, values)]
-            features = data.features(averaged)
+        tested_layers = (
+            (states - 1,),
+            *baseline_layers(states, len(best_layers), random),
+            best_layers,
+        )
+        for name, layer_set in zip(layers, tested_layers, strict=True):
+            layers[name].append(layer_set)
+            job = [Job(division.train, division.test, values)]
+            features = data.features(layer_set)
             labels = data.data.labels
             predicted = classifier.predict(features, labels, job, settings.seed)
-            outcomes[name].append(outcome(data.data, job, predicted, None))
-    accuracies = {name: [float(one.correct.mean()) for one in of] for name, of in outcomes.items()}
+            outcomes[name].append(join_outcome(data.data, job, predicted, None))
+    accuracies = {
+        name: [float(division.correct.mean()) for division in of] for name, of in outcomes.items()
+    }
     last = float(np.mean(accuracies["last"]))
-    found = {}
+    scores = {}
     for name, tests in outcomes.items():
         accuracy, spread = mean_and_spread(accuracies[name])
-        tested, correct = correctness(tests)
-        found[name] = VectorScore(
+        tested, correct = tested_rows(tests)
+        scores[name] = VectorScore(
             values={ACCURACY: (accuracy, spread)},
             predictions=correct[None],
             extra={"error reduction": (accuracy - last) / (1 - last) if last < 1 else 0.0},
             details={"layers": layers[name], "accuracies": accuracies[name]},
-            note="; ".join(unseen_notes(sum(one.unseen for one in tests))),
+            note="; ".join(unseen_notes(sum(division.unseen for division in tests))),
             tested=tested,
         )
     wins = Counter(layers["chosen"]).most_common()
-    won = "; ".join(f"{','.join(map(str, chosen))} ({times})" for chosen, times in wins)
+    wins_text = "; ".join(
+        f"{','.join(map(str, best_layers))} ({times})" for best_layers, times in wins
+    )
     names = ("layers", "inner", "accuracy", "baseline")
     divisions = zip(layers["chosen"], choice, accuracies["chosen"], accuracies["last"], strict=True)
-    found["chosen"] = found["chosen"]._replace(
-        note="; ".join(filter(None, (f"layers chosen (divisions): {won}", found["chosen"].note))),
+    scores["chosen"] = scores["chosen"]._replace(
+        note="; ".join(
+            filter(None, (f"layers chosen (divisions): {wins_text}", scores["chosen"].note))
+        ),
         details={
-            "divisions": [dict(zip(names, one, strict=True)) for one in divisions],
-            "wins": [{"layers": chosen, "divisions": times} for chosen, times in wins],
+            "divisions": [dict(zip(names, division, strict=True)) for division in divisions],
+            "wins": [{"layers": best_layers, "divisions": times} for best_layers, times in wins],
         },
     )
-    return found
+    return scores
 
 
 def layer_divisions(
     data: ClassificationData, settings: LayerTransferSettings, train_share: float = 1.0
 ) -> Iterator[LayerDivision]:
-    """The divisions; a share of the 85% to learn on leaves the tested examples as they are."""
+    """Yield the outer divisions; `train_share` of the 85% is trained on, the test stays."""
     for number, (rows, test) in enumerate(outer_divisions(data, settings.outer, settings.seed)):
         train = rows[: max(2, round(train_share * len(rows)))]
         check_classes(data, [train])
-        held = int(len(train) * _DEV_SHARE)
-        if held < 1:
+        dev_size = int(len(train) * _DEV_SHARE)
+        if dev_size < 1:
             raise BadInputError(
                 f"{data.name}: expected at least 6 examples to choose layers on, found "
                 f"{len(train)}; add examples, or train on a larger share"
             )
         random = np.random.default_rng([settings.seed, 3, number])
         orders = [random.permutation(train) for _ in range(settings.inner)]
-        inner = tuple((order[held:], order[:held]) for order in orders)
-        check_classes(data, [learned for learned, _ in inner])
+        inner = tuple((order[dev_size:], order[:dev_size]) for order in orders)
+        check_classes(data, [trained for trained, _ in inner])
         yield LayerDivision(train, test, inner)
 
 
@@ -133,20 +144,24 @@ def inner_accuracies(
     subsets: LayerSubsets,
     done: Done = ignore,
 ) -> Floats:
-    """The exact (divisions, subsets) accuracies by ridge regression; divisions are of equal rows.
+    """Return (divisions, subsets) accuracies of a ridge classifier; divisions have equal rows.
 
-    The features of a single text are a mean of layers, so their scatter matrix is a sum of blocks
-    of one and two layers; that of pairs and heads is computed for each set.
+    The features of a single text are a mean of layers: their scatter matrix is a sum of blocks of
+    one and two layers. For pairs and heads it is computed for each set.
     """
     values = np.zeros((len(divisions), len(subsets)))
-    search = _by_blocks if data.right is None and data.head is None else _by_features
+    search = (
+        _accuracies_by_blocks
+        if data.right is None and data.head is None
+        else _accuracies_by_features
+    )
     for division, place, accuracy in search(data, divisions, subsets):
         values[division, place] = accuracy
         done(1)
     return values
 
 
-def _by_blocks(
+def _accuracies_by_blocks(
     data: LayerData, divisions: Sequence[tuple[Rows, Rows]], subsets: LayerSubsets
 ) -> Iterator[tuple[int, int, float]]:
     vectors = data.left
@@ -154,42 +169,47 @@ def _by_blocks(
     classes = len(data.data.classes)
     rows = np.concatenate(divisions[0])
     sets = [*map(subsets.layers, range(len(subsets)))]
-    # (hidden states, width) means, which are subtracted: this keeps sums of squares exact.
+    # (hidden states, width) means, subtracted to keep sums of squares exact.
     center: Floats = vectors[rows].mean(axis=0, dtype=np.float64)
     blocks = [layers for layers in sets if len(layers) <= 2]
-    known = _targets(labels, classes)
+    class_targets = _targets(labels, classes)
     sums = []
-    whole = {}
-    for layer, middle in enumerate(center):
-        # One layer at a time, because all of them in float64 are large.
-        first = vectors[rows, layer] - middle
-        sums.append(first.T @ known[rows])
-        for one in blocks:
-            if one[0] == layer:
-                whole[one] = _scatter(first, *(vectors[rows, i] - center[i] for i in one[1:]))
+    block_scatters = {}
+    for layer, center_of_layer in enumerate(center):
+        # One layer at a time: all layers in float64 are large.
+        centered = vectors[rows, layer] - center_of_layer
+        sums.append(centered.T @ class_targets[rows])
+        for block in blocks:
+            if block[0] == layer:
+                block_scatters[block] = _scatter(
+                    centered, *(vectors[rows, i] - center[i] for i in block[1:])
+                )
     for number, (train, test) in enumerate(divisions):
-        targets = known[train]
-        tested = vectors[test] - center
-        # All vectors sum to zero, so those to train on to minus those to test on.
-        mean = -tested.sum(axis=0) / len(train)
-        # Rows that are not tested are trained on. Around its mean, their scatter is less by the
-        # mean's own, once for each of them.
-        taken = np.concatenate([tested, np.sqrt(len(train)) * mean[None]])
-        scatters = {one: whole[one] - _scatter(*(taken[:, i] for i in one)) for one in blocks}
-        products = sums - np.tensordot(tested, known[test], axes=(0, 0))
+        targets = class_targets[train]
+        test_vectors = vectors[test] - center
+        # All vectors sum to zero: the training rows sum to minus the sum of the test rows.
+        mean = -test_vectors.sum(axis=0) / len(train)
+        # The scatter of the training rows is the whole scatter without the test rows, and without
+        # their mean's own scatter once for each training row.
+        left_out = np.concatenate([test_vectors, np.sqrt(len(train)) * mean[None]])
+        scatters = {
+            block: block_scatters[block] - _scatter(*(left_out[:, i] for i in block))
+            for block in blocks
+        }
+        products = sums - np.tensordot(test_vectors, class_targets[test], axes=(0, 0))
         products -= mean[:, :, None] * targets.sum(axis=0)
-        tested = np.ascontiguousarray((tested - mean).swapaxes(0, 1))
+        test_vectors = np.ascontiguousarray((test_vectors - mean).swapaxes(0, 1))
         for place, layers in enumerate(sets):
             size = len(layers)
             scatter = np.zeros_like(scatters[layers[:1]])
-            for one in (*combinations(layers, 1), *combinations(layers, 2)):
-                scatter += scatters[one]
+            for block in (*combinations(layers, 1), *combinations(layers, 2)):
+                scatter += scatters[block]
             weights = _solve(scatter / size**2, products[list(layers)].mean(axis=0), len(train))
-            outputs = sum(tested[layer] @ weights for layer in layers) / size
+            outputs = sum(test_vectors[layer] @ weights for layer in layers) / size
             yield number, place, _share_correct(outputs + targets.mean(axis=0), labels[test])
 
 
-def _by_features(
+def _accuracies_by_features(
     data: LayerData, divisions: Sequence[tuple[Rows, Rows]], subsets: LayerSubsets
 ) -> Iterator[tuple[int, int, float]]:
     labels = data.data.labels
@@ -212,17 +232,17 @@ def _by_features(
 
 
 def _share_correct(outputs: Floats, labels: Rows) -> float:
-    """The share of rows whose class has the highest output, (rows, classes)."""
+    """Return the share of rows whose class has the highest of (rows, classes) outputs."""
     return float((outputs.argmax(axis=1) == labels).mean())
 
 
 def _targets(labels: Rows, classes: int) -> Floats:
-    """(rows, classes): 1 for a row's class and -1 for the others."""
+    """Return (rows, classes): 1 for the class of a row, else -1."""
     return np.where(labels[:, None] == np.arange(classes), 1.0, -1.0)
 
 
 def _scatter(first: Floats, second: Floats | None = None) -> Floats:
-    """The sum of the outer products of rows, (rows, width); with those of `second`, both ways."""
+    """Sum the outer products of (rows, width); with `second`, the products both ways."""
     if second is None:
         return first.T @ first
     products: Floats = first.T @ second
@@ -230,14 +250,14 @@ def _scatter(first: Floats, second: Floats | None = None) -> Floats:
 
 
 def _solve(scatter: Floats, products: Floats, rows: int) -> Floats:
-    """(features, classes) weights of the ridge regression; the scatter is overwritten."""
+    """Return (features, classes) weights of the ridge regression; `scatter` is overwritten."""
     from scipy.linalg import cho_factor, cho_solve
 
     size = len(scatter)
     mean_variance = float(np.trace(scatter)) / size
     # Where no feature varies, any penalty gives weights of zero.
     scatter[np.diag_indices(size)] += STRENGTH * mean_variance if mean_variance > 0 else rows
-    # The matrix is symmetric, and its transpose is in the order of Fortran: nothing is copied.
+    # The transpose of the symmetric matrix is in Fortran order, so that nothing is copied.
     factor = cho_factor(scatter.T, overwrite_a=True, check_finite=False)
     weights: Floats = cho_solve(factor, products, check_finite=False)
     return weights

@@ -1,4 +1,4 @@
-"""Protocols of classification: on what a classifier is trained, chosen and tested.
+"""Protocols of classification: training, choice and test of a classifier.
 
 ``senteval`` (Conneau and Kiela 2018; Wang and Kuo 2020) follows the splits of a task:
 
@@ -38,16 +38,21 @@ _TEST_SHARE = 0.15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassificationData:
-    """A classification task under one encoder."""
+    """A classification task under one encoder.
+
+    Attributes:
+        classes: classes of the training split first.
+        features: (examples, features), split after split: the vector of a text, or |u - v| and
+            u * v of a pair.
+        labels: (examples,) positions in `classes`.
+        splits: split to its rows.
+        pairs: whether an example is a pair of texts.
+    """
 
     name: str
-    # Those of the training split come first.
     classes: tuple[str, ...]
-    # (examples, features) split after split: the vector of a text, or |u - v| and u * v of a pair.
     features: NDArray[np.float32]
-    # (examples,) places in `classes`.
     labels: Rows
-    # The rows of each split.
     splits: Mapping[str, Rows]
     pairs: bool
 
@@ -67,9 +72,11 @@ class LayerData:
         return int(self.left.shape[1])
 
     def features(self, layers: Sequence[int]) -> NDArray[np.float32]:
-        """Features of the mean of some layers (Hosseini et al. 2023); they are not normalized."""
+        """Return the features of a mean of layers (Hosseini et al. 2023), not normalized."""
         sides = [
-            one[:, list(layers)].mean(axis=1) for one in (self.left, self.right) if one is not None
+            side[:, list(layers)].mean(axis=1)
+            for side in (self.left, self.right)
+            if side is not None
         ]
         if self.head is not None:
             sides = list(map(self.head, sides))
@@ -77,22 +84,22 @@ class LayerData:
 
 
 def task_texts(task: ClassificationTask) -> list[str]:
-    """Each distinct text of a task."""
+    """Return each distinct text of a task."""
     parts = task.splits.values()
     return list(dict.fromkeys(text for part in parts for text in (*part.left, *(part.right or ()))))
 
 
 def classification_data(task: ClassificationTask, vectors: TextVectors) -> ClassificationData:
-    """The features and classes of a task."""
-    given = layer_data(task, vectors)
-    features = given.left if given.right is None else pair_features(given.left, given.right)
-    return replace(given.data, features=features)
+    """Return a task with its features."""
+    layers = layer_data(task, vectors)
+    features = layers.left if layers.right is None else pair_features(layers.left, layers.right)
+    return replace(layers.data, features=features)
 
 
 def layer_data(
     task: ClassificationTask, vectors: TextVectors, head: Head | None = None
 ) -> LayerData:
-    """A task with the (hidden states, width) vectors of each text."""
+    """Return a task with the (hidden states, width) vectors of each text."""
     data = task_classes(task)
     parts = task.splits.values()
     left = vectors.of([text for part in parts for text in part.left])
@@ -103,38 +110,44 @@ def layer_data(
 
 
 def task_classes(task: ClassificationTask) -> ClassificationData:
-    """The classes and splits of a task, without features; refuses one that cannot be learned."""
+    """Return a task without features.
+
+    Raises:
+        BadInputError: its splits are incomplete or empty, or it has fewer than two classes.
+    """
     if not any(set(task.splits) == set(layout) for layout in _LAYOUTS):
-        wanted = "; or ".join(", ".join(layout) for layout in _LAYOUTS)
+        expected = "; or ".join(", ".join(layout) for layout in _LAYOUTS)
         raise BadInputError(
-            f"{task.name}: expected the splits {wanted}; found {', '.join(task.splits) or 'none'}; "
-            "add the missing split"
+            f"{task.name}: expected the splits {expected}; found "
+            f"{', '.join(task.splits) or 'none'}; add the missing split"
         )
     for name, part in task.splits.items():
         if not len(part):
             raise BadInputError(f"{task.name}: the split {name} is empty; add texts to it")
-    learned = task.splits["all"] if "all" in task.splits else task.splits["train"]
-    classes = tuple(sorted(set(learned.labels)))
+    train = task.splits["all"] if "all" in task.splits else task.splits["train"]
+    classes = tuple(sorted(set(train.labels)))
     if len(classes) < 2:
         raise BadInputError(
             f"{task.name}: expected at least 2 classes to tell apart, found {classes[0]!r} alone "
-            f"in all {len(learned)} texts; check the labels"
+            f"in all {len(train)} texts; check the labels"
         )
-    everywhere = {label for part in task.splits.values() for label in part.labels}
-    classes += tuple(sorted(everywhere - set(classes)))
-    number = {label: place for place, label in enumerate(classes)}
+    all_labels = {label for part in task.splits.values() for label in part.labels}
+    classes += tuple(sorted(all_labels - set(classes)))
+    class_numbers = {label: place for place, label in enumerate(classes)}
     splits: dict[str, Rows] = {}
     labels: list[int] = []
     for name, part in task.splits.items():
         splits[name] = np.arange(len(labels), len(labels) + len(part))
-        labels += [number[label] for label in part.labels]
+        labels += [class_numbers[label] for label in part.labels]
     pairs = any(part.right is not None for part in task.splits.values())
-    none = np.zeros((len(labels), 0), np.float32)
-    return ClassificationData(task.name, classes, none, np.array(labels, np.int64), splits, pairs)
+    no_features = np.zeros((len(labels), 0), np.float32)
+    return ClassificationData(
+        task.name, classes, no_features, np.array(labels, np.int64), splits, pairs
+    )
 
 
 def task_facts(task: ClassificationTask, tested: Rows) -> dict[str, str]:
-    """What a report says about a task of which these rows were tested."""
+    """Return the facts of a report on a task of which these rows were tested."""
     data = task_classes(task)
     majority = np.bincount(data.labels[tested]).max() / len(tested)
     splits = ", ".join(f"{name} {len(part):,}" for name, part in task.splits.items())
@@ -146,7 +159,7 @@ def task_facts(task: ClassificationTask, tested: Rows) -> dict[str, str]:
 
 
 def tested_columns(task: ClassificationTask, tested: Rows) -> dict[str, list[object]]:
-    """Split, label and texts of the examples that were tested, as columns."""
+    """Return split, label and texts of the tested examples as columns."""
     rows = [
         (split, label, left, right)
         for split, part in task.splits.items()
@@ -161,15 +174,19 @@ def tested_columns(task: ClassificationTask, tested: Rows) -> dict[str, list[obj
 
 
 class Outcome(NamedTuple):
-    """The predictions of a classifier with one seed, test part after test part."""
+    """The predictions of a classifier with one seed, test part after test part.
+
+    Attributes:
+        strengths: strength of regularization of each part.
+        dev: mean accuracy that chose the strengths; None if there was no choice.
+        unseen: number of tests of a class that is not in the training data.
+    """
 
     rows: Rows
     predicted: Rows
     correct: NDArray[np.bool_]
-    # The strength of each part, and the mean accuracy by which it was chosen.
-    chosen: tuple[float, ...]
+    strengths: tuple[float, ...]
     dev: float | None
-    # Number of tests of a class that is not in the training data.
     unseen: int
 
 
@@ -185,50 +202,54 @@ def run_protocol(
     if protocol.name == "bert-lc":
         (value,) = classifier.grid(folded=False)
         jobs = [Job(*parts, (value,)) for parts in outer_divisions(data, protocol.outer, seed)]
-        return outcome(data, jobs, predict(jobs), None)
+        return join_outcome(data, jobs, predict(jobs), None)
     if "dev" in data.splits:
         grid = classifier.grid(folded=False)
-        learned, dev, test = (data.splits[name] for name in ("train", "dev", "test"))
+        train, dev, test = (data.splits[name] for name in ("train", "dev", "test"))
         # One training per strength is enough: the best one is tested.
-        (both,) = predict([Job(learned, np.concatenate([dev, test]), grid)])
-        best, score = _best(data, [(dev, both[:, : len(dev)])])
-        chosen = Job(learned, test, (grid[best],))
-        return outcome(data, [chosen], [both[best : best + 1, len(dev) :]], score)
+        (held_out_predictions,) = predict([Job(train, np.concatenate([dev, test]), grid)])
+        best, score = _best_strength(data, [(dev, held_out_predictions[:, : len(dev)])])
+        final_job = Job(train, test, (grid[best],))
+        return join_outcome(
+            data, [final_job], [held_out_predictions[best : best + 1, len(dev) :]], score
+        )
     if "all" in data.splits:
-        parts = stratified(data, data.splits["all"], protocol.folds, seed)
+        parts = stratified_folds(data, data.splits["all"], protocol.folds, seed)
     else:
         parts = [(data.splits["train"], data.splits["test"])]
     grid = classifier.grid(folded="all" not in data.splits)
     jobs = []
     scores = []
-    for learned, test in parts:
-        folds = [Job(*fold, grid) for fold in stratified(data, learned, protocol.folds, seed)]
+    for train, test in parts:
+        folds = [Job(*fold, grid) for fold in stratified_folds(data, train, protocol.folds, seed)]
         predictions = predict(folds)
-        tested = [(fold.test, one) for fold, one in zip(folds, predictions, strict=True)]
-        best, score = _best(data, tested)
-        jobs.append(Job(learned, test, (grid[best],)))
+        fold_predictions = [
+            (fold.test, predicted) for fold, predicted in zip(folds, predictions, strict=True)
+        ]
+        best, score = _best_strength(data, fold_predictions)
+        jobs.append(Job(train, test, (grid[best],)))
         scores.append(score)
-    return outcome(data, jobs, predict(jobs), float(np.mean(scores)))
+    return join_outcome(data, jobs, predict(jobs), float(np.mean(scores)))
 
 
 def outer_divisions(data: ClassificationData, count: int, seed: int) -> list[tuple[Rows, Rows]]:
-    """Random divisions of all examples: (rows to train on, rows to test on), of 85% and 15%."""
+    """Divide all examples at random into 85% and 15%: (rows to train on, rows to test on)."""
     examples = len(data.labels)
-    held = int(examples * _TEST_SHARE)
-    if held < 1:
+    test_size = int(examples * _TEST_SHARE)
+    if test_size < 1:
         raise BadInputError(
             f"{data.name}: expected at least 7 examples to test 15% of them, found {examples}; "
             "add examples"
         )
     random = np.random.default_rng([seed, 2])
     orders = [random.permutation(examples) for _ in range(count)]
-    return [(order[held:], order[:held]) for order in orders]
+    return [(order[test_size:], order[:test_size]) for order in orders]
 
 
-def stratified(
+def stratified_folds(
     data: ClassificationData, rows: Rows, folds: int, seed: int
 ) -> list[tuple[Rows, Rows]]:
-    """Folds of some rows, stratified and shuffled: (rows of the others, rows of the fold)."""
+    """Divide rows into stratified, shuffled folds: (rows of other folds, rows of the fold)."""
     from sklearn.model_selection import StratifiedKFold
 
     labels = data.labels[rows]
@@ -246,7 +267,7 @@ def stratified(
 
 
 def check_classes(data: ClassificationData, trained: Iterable[Rows]) -> None:
-    """Refuse training rows that are all of one class."""
+    """Refuse training rows that all have the same class."""
     for rows in trained:
         labels = data.labels[rows]
         if (labels == labels[0]).all():
@@ -257,28 +278,30 @@ def check_classes(data: ClassificationData, trained: Iterable[Rows]) -> None:
             )
 
 
-def _best(data: ClassificationData, parts: Iterable[tuple[Rows, Rows]]) -> tuple[int, float]:
-    """The first strength with the highest mean accuracy over rows, and this mean."""
+def _best_strength(
+    data: ClassificationData, parts: Iterable[tuple[Rows, Rows]]
+) -> tuple[int, float]:
+    """Return the position of the first strength with the highest mean accuracy, and this mean."""
     shares = [(predicted == data.labels[rows]).mean(axis=1) for rows, predicted in parts]
     scores = np.mean(shares, axis=0)
     best = int(np.argmax(np.round(scores, 12)))
     return best, float(scores[best])
 
 
-def outcome(
+def join_outcome(
     data: ClassificationData, jobs: Sequence[Job], predictions: Sequence[Rows], dev: float | None
 ) -> Outcome:
-    """Put the test parts of jobs with one strength each together."""
-    known = [np.isin(data.labels[job.test], data.labels[job.train]) for job in jobs]
+    """Join the test parts of jobs that have one strength each."""
+    is_trained_class = [np.isin(data.labels[job.test], data.labels[job.train]) for job in jobs]
     rows = np.concatenate([job.test for job in jobs])
-    predicted = np.concatenate([found[0] for found in predictions])
+    predicted = np.concatenate([strength_predictions[0] for strength_predictions in predictions])
     return Outcome(
         rows,
         predicted,
         predicted == data.labels[rows],
         tuple(job.values[0] for job in jobs),
         dev,
-        int((~np.concatenate(known)).sum()),
+        int((~np.concatenate(is_trained_class)).sum()),
     )
 
 
@@ -289,22 +312,22 @@ def score_classification(
     seeds: int = 5,
     done: Done = ignore,
 ) -> VectorScore:
-    """Train and test a classifier under seeds 0, 1, ...; only one if nothing is random."""
+    """Train and test a classifier with seeds 0, 1, ...; with one seed if nothing is random."""
     protocol = protocol or TransferProtocol()
     count = effective_seeds(data, classifier, protocol, seeds)
     outcomes = []
     for seed in range(count):
         outcomes.append(run_protocol(data, classifier, protocol, seed))
         done(1)
-    scores = [_seed_score(data, one) for one in outcomes]
-    f1s = [one["f1"] for one in scores if one["f1"] is not None]
-    tested, correct = correctness(outcomes)
-    unseen = sum(one.unseen for one in outcomes)
+    scores = [_seed_score(data, outcome) for outcome in outcomes]
+    f1s = [outcome["f1"] for outcome in scores if outcome["f1"] is not None]
+    tested, correct = tested_rows(outcomes)
+    unseen = sum(outcome.unseen for outcome in outcomes)
     notes = unseen_notes(unseen)
     if isinstance(classifier, LogisticRegressions) and classifier.unconverged:
         notes.insert(0, f"{classifier.unconverged:,} fits reached the maximum number of steps")
     return VectorScore(
-        values={ACCURACY: mean_and_spread([one["accuracy"] for one in scores])},
+        values={ACCURACY: mean_and_spread([outcome["accuracy"] for outcome in scores])},
         predictions=correct[None],
         extra={"F1": float(np.mean(f1s))} if f1s else {},
         details={"seeds": scores, "unseen": unseen},
@@ -316,31 +339,31 @@ def score_classification(
 def effective_seeds(
     data: ClassificationData, classifier: Classifier, protocol: TransferProtocol, seeds: int
 ) -> int:
-    """One seed if neither classifier nor examples are random."""
+    """Return the number of seeds: one if neither classifier nor examples are random."""
     fixed = protocol.name == "senteval" and "dev" in data.splits and not classifier.seeded
     return 1 if fixed else seeds
 
 
-def correctness(outcomes: Sequence[Outcome]) -> tuple[Rows, NDArray[np.float64]]:
-    """The rows that were tested, ascending, and the share of correct tests of each."""
-    rows = np.concatenate([one.rows for one in outcomes])
+def tested_rows(outcomes: Sequence[Outcome]) -> tuple[Rows, NDArray[np.float64]]:
+    """Return the tested rows, ascending, and the share of correct tests of each."""
+    rows = np.concatenate([outcome.rows for outcome in outcomes])
     tested, place, times = np.unique(rows, return_inverse=True, return_counts=True)
-    right = np.bincount(place, np.concatenate([one.correct for one in outcomes]))
-    return tested, right / times
+    correct_counts = np.bincount(place, np.concatenate([outcome.correct for outcome in outcomes]))
+    return tested, correct_counts / times
 
 
-def _seed_score(data: ClassificationData, one: Outcome) -> dict[str, Any]:
-    # Of the second class of pairs in two classes: 1, a paraphrase, in MRPC.
+def _seed_score(data: ClassificationData, outcome: Outcome) -> dict[str, Any]:
+    # F1 of the second of two classes of pairs: in MRPC, 1, a paraphrase.
     f1 = None
     if data.pairs and len(data.classes) == 2:
-        found = one.predicted == 1
-        wanted = data.labels[one.rows] == 1
-        both = 2 * int((found & wanted).sum())
-        f1 = both / max(int(found.sum() + wanted.sum()), 1)
-    accuracy = float(one.correct.mean())
-    return {"accuracy": accuracy, "f1": f1, "dev": one.dev, "chosen": one.chosen}
+        predicted_positive = outcome.predicted == 1
+        positive = data.labels[outcome.rows] == 1
+        doubled_hits = 2 * int((predicted_positive & positive).sum())
+        f1 = doubled_hits / max(int(predicted_positive.sum() + positive.sum()), 1)
+    accuracy = float(outcome.correct.mean())
+    return {"accuracy": accuracy, "f1": f1, "dev": outcome.dev, "chosen": outcome.strengths}
 
 
 def unseen_notes(unseen: int) -> list[str]:
-    """A note on the number of tests that no classifier could get right; none if it is 0."""
+    """Return a note on the tests that no classifier could get right; none for 0."""
     return [f"{unseen:,} tests of a class that is not in the training data"] if unseen else []

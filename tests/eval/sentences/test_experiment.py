@@ -6,7 +6,7 @@ import scipy.stats
 
 from eval.metrics.comparison import Difference
 from eval.sentences.experiment import (
-    Part,
+    CorrelatedPart,
     VectorScore,
     compare_accuracies,
     compare_correlations,
@@ -28,7 +28,7 @@ def sample(sizes=(25, 40), seed=3):
         name: (whole + wide * random.standard_normal((seeds, len(whole)))).round(2)
         for name, (seeds, wide) in noise.items()
     }
-    return [Part(gold, weight) for gold, weight in zip(golds, weights, strict=True)], rows
+    return [CorrelatedPart(gold, weight) for gold, weight in zip(golds, weights, strict=True)], rows
 
 
 def drawn_values(parts, rows, name, seed):

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from eval.datasets.pairs import PairSubset, ScoredPairs, STSTask
-from eval.sentences.experiment import Part, compare_correlations
+from eval.sentences.experiment import CorrelatedPart, compare_correlations
 from eval.sentences.sts import pair_cosines, score_sts, sts_correlations, sts_texts
 from eval.settings import RelatednessSettings, Resampling, STSSettings
 from eval.vectors import TextVectors
@@ -123,7 +123,9 @@ def test_values_and_intervals_are_of_the_aggregation_that_is_shown(monkeypatch, 
     ]
     golds = [part.gold for _, part in pairs]
     weights = {"all": [1], "mean": [0.5, 0.5], "wmean": [12 / 52, 40 / 52]}[aggregation]
-    parts = list(map(Part, [np.concatenate(golds)] if aggregation == "all" else golds, weights))
+    parts = list(
+        map(CorrelatedPart, [np.concatenate(golds)] if aggregation == "all" else golds, weights)
+    )
     alone = {
         name: sts_correlations(task, one, aggregation)
         for name, one in zip(Encoders.names, known, strict=True)

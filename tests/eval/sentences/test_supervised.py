@@ -99,7 +99,7 @@ def plain(task, vectors, seed):
 
 
 def test_every_seed_is_what_it_is_when_trained_alone_by_plain_code(monkeypatch):
-    monkeypatch.setattr(supervised, "_LOOK", LOOK)
+    monkeypatch.setattr(supervised, "_EPOCHS_BETWEEN_LOOKS", LOOK)
     monkeypatch.setattr(supervised, "_EPOCHS", EPOCHS)
     task, vectors = sample()
     found = score_relatedness(task, vectors, QUICK)

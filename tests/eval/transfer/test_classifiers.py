@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from eval.sentences.supervised import scaling_of
+from eval.sentences.parallel_training import scaling_of
 from eval.transfer.classifiers import Job, LogisticRegressions, MLPs
 from tests.eval.transfer.classification_samples import clouds
 
