@@ -79,9 +79,9 @@ from eval.training.encoder import FittedEncoder as FittedEncoder
 from eval.training.encoder import fit_encoder as fit_encoder
 from eval.transfer.evaluation import score_probing as score_probing
 from eval.transfer.evaluation import score_transfer as score_transfer
-from eval.tuning import tune as tune
 from eval.tuning.pipeline import Pipeline as Pipeline
 from eval.tuning.pipeline import read_pipeline as read_pipeline
 from eval.tuning.result import TuneResult as TuneResult
+from eval.tuning.tune import tune as tune
 from eval.vectors import named_encoders as named_encoders
 from retriever.files import default_cache as default_cache

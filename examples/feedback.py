@@ -25,7 +25,8 @@ from eval.metrics.comparison import compare_values
 from eval.metrics.measures import run_values
 from eval.progress import silent
 from eval.settings import Loading, Resampling
-from eval.tuning.evaluation import Collection, Evaluator
+from eval.tuning.collection import JudgedCollection
+from eval.tuning.evaluation import Evaluator
 from eval.tuning.pipeline import Pipeline
 from retriever import Analyzer, CorpusReader, FusionSettings
 from retriever.search import fuse
@@ -50,11 +51,11 @@ class Corpus:
 
     def __init__(self, folder, questions):
         documents = list(CorpusReader([folder / "corpus.jsonl"]))
-        collection = Collection.of(folder.name, documents, questions, pooled=False)
+        collection = JudgedCollection.of(folder.name, documents, questions, pooled=False)
         loading = Loading(cache=default_cache())
         evaluator, pipeline = Evaluator(collection, "nDCG@10", loading, silent), Pipeline()
-        self.passages, self.queries = evaluator.vectors(pipeline)
-        passages = evaluator.passages(pipeline)
+        self.passages, self.queries = evaluator.vectors.encode(pipeline)
+        passages = evaluator.texts.passages(pipeline)
         self.owners = np.array([one.id for one in collection.documents])[passages.documents]
         self.questions, self.qrels = questions, {one.id: dict(one.grades) for one in questions}
         analyzer = Analyzer(pipeline.analyzer)

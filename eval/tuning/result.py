@@ -1,4 +1,4 @@
-"""What a search over pipelines found: settings, what they are worth, and how sure that is."""
+"""The result of `tune`: settings, their gains on unseen questions, and the report."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 FEW_QUESTIONS = 300
 """With fewer questions the defaults are normally kept (docs/tuning.md)."""
-# The sum of the 97.5% and the 80% points of the normal distribution.
+# Sum of the 97.5% and the 80% points of the normal distribution: level 5%, two-sided, power 80%.
 _POWER = 1.959964 + 0.841621
 
 
-class Tried(NamedTuple):
-    """A pipeline with its mean on the training questions, its time in ms and its size in MB."""
+class MeasuredPipeline(NamedTuple):
+    """A pipeline with its mean on training questions, its latency in ms and its size in MB."""
 
     pipeline: Pipeline
     quality: float
@@ -46,19 +46,20 @@ class TuneResult(ReportedResult):
     """The result of `tune`.
 
     Attributes:
-        name: of the data.
-        measure: what settings were chosen by.
-        defaults, best, simple: where the search began, the settings with the best mean, and those
-            with the fewest knobs turned that are no worse.
+        name: name of the data.
+        measure: the measure that settings were chosen by.
+        defaults: the settings from which the search began.
+        best: the settings with the best mean.
+        simple: the settings with the fewest knobs turned that are no worse than `best`.
         values: ``defaults``, ``tuned`` and ``simplest`` to (questions,) values in [0, 1] on
             questions that no choice has seen, in one order.
-        without: knob to the values of the tuned pipeline with this knob set back.
-        tried: the best pipelines, those three first.
-        query_map: that of the best settings, if they have one; `query --query-map` takes it.
-        evaluated: number of lists of candidates that were computed, each with all fusions.
-        remarks: sentences; the first says what was chosen on.
-        folded: whether `values` are of settings that were chosen anew for each fold, not of `best`
-            and `simple` themselves.
+        without: knob to the values of the tuned pipeline with this knob reset.
+        tried: the best pipelines; defaults, best and simple come first.
+        query_map: the query map of the best settings, if any; `query --query-map` takes it.
+        evaluated: number of candidate lists that were computed, each with all fusions.
+        remarks: sentences; the first says which questions chose the settings.
+        folded: whether `values` belong to settings that were chosen anew for each fold, not to
+            `best` and `simple` themselves.
         defaults_fit: whether the defaults are within the limits of size and latency.
     """
 
@@ -69,7 +70,7 @@ class TuneResult(ReportedResult):
     simple: Pipeline
     values: Mapping[str, Floats]
     without: Mapping[str, Floats]
-    tried: tuple[Tried, ...]
+    tried: tuple[MeasuredPipeline, ...]
     query_map: HeadReranker | None
     evaluated: int
     remarks: tuple[str, ...]
@@ -94,27 +95,27 @@ class TuneResult(ReportedResult):
         }
 
     def scores(self) -> dict[str, Score]:
-        """Defaults, tuned and simplest, compared with the defaults."""
+        """Return the scores of defaults, tuned and simplest, compared with the defaults."""
         return compare_values(self.values, "defaults", self.settings.resampling)
 
     def ablation(self) -> dict[str, Score]:
-        """The tuned pipeline, and without each knob, compared with it."""
+        """Return the scores of the tuned pipeline, and without each knob compared with it."""
         values = {"tuned": self.values["tuned"], **self._without()}
         return compare_values(values, "tuned", self.settings.resampling)
 
     def _without(self) -> dict[str, Floats]:
-        return {f"without {name}": found for name, found in self.without.items()}
+        return {f"without {name}": values for name, values in self.without.items()}
 
-    def front(self) -> list[Tried]:
-        """The pipelines that no faster one equals, by ascending time."""
-        found: list[Tried] = []
-        for one in sorted(self.tried, key=lambda one: (one.milliseconds, -one.quality)):
-            if not found or one.quality > found[-1].quality:
-                found.append(one)
-        return found
+    def front(self) -> list[MeasuredPipeline]:
+        """Return the pipelines that are better than all faster ones, by ascending latency."""
+        front: list[MeasuredPipeline] = []
+        for tried in sorted(self.tried, key=lambda tried: (tried.milliseconds, -tried.quality)):
+            if not front or tried.quality > front[-1].quality:
+                front.append(tried)
+        return front
 
     def report(self) -> Report:
-        """The result for a reader."""
+        """Return the report: scores, settings, ablation, and quality by latency."""
         scores = self.scores()
         ablation = self.ablation()
         title = f"{self.measure} on {len(self.values['tuned']):,} questions that no choice has seen"
@@ -148,14 +149,14 @@ class TuneResult(ReportedResult):
                 },
                 "values.csv": lambda: csv_lines(
                     list(self.values),
-                    zip(*(one.tolist() for one in self.values.values()), strict=True),
+                    zip(*(values.tolist() for values in self.values.values()), strict=True),
                 ),
             },
             figures={"front": self.front_figure},
         )
 
     def _toml(self, name: str, pipeline: Pipeline) -> list[str]:
-        """Return the file of some settings; its comment says what was measured, and of what."""
+        """Return a file of settings; its comment says what was measured."""
         score = self.scores()[name]
         description = {"tuned": "the best settings", "simplest": "the simplest settings no worse"}
         subject = "this way of choosing, not these settings" if self.folded else "these settings"
@@ -166,27 +167,35 @@ class TuneResult(ReportedResult):
 
     def _settings_table(self) -> Table:
         pipelines = self.defaults, self.best, self.simple
-        turned = [knob for one in pipelines for knob in turned_knobs(one, self.defaults)]
-        known = {one.pipeline: one for one in self.tried}
-        tried = [known[one] for one in pipelines]
+        turned = [knob for pipeline in pipelines for knob in turned_knobs(pipeline, self.defaults)]
+        measurements = {measured.pipeline: measured for measured in self.tried}
+        tried = [measurements[pipeline] for pipeline in pipelines]
         rows = (
             *(
-                (knob.name, *(described(knob, one) for one in pipelines))
+                (knob.name, *(described(knob, pipeline) for pipeline in pipelines))
                 for knob in KNOBS
                 if knob in turned
             ),
-            ("ms a question", *(f"{one.milliseconds:.1f}" for one in tried)),
-            ("MB of index", *(f"{one.megabytes:.1f}" for one in tried)),
+            ("ms a question", *(f"{measured.milliseconds:.1f}" for measured in tried)),
+            ("MB of index", *(f"{measured.megabytes:.1f}" for measured in tried)),
         )
         return Table(("knob", *self.values), rows, "Settings", (0, 1, 2, 3))
 
     def _front_table(self) -> Table:
         rows = []
-        for one in self.front():
-            turned = turned_knobs(one.pipeline, self.defaults)
-            settings = "; ".join(f"{knob.name}: {described(knob, one.pipeline)}" for knob in turned)
-            numbers = f"{one.milliseconds:.1f}", f"{one.megabytes:.1f}", f"{100 * one.quality:.2f}"
-            rows.append((*numbers, settings or "defaults"))
+        for measured in self.front():
+            turned = turned_knobs(measured.pipeline, self.defaults)
+            settings = "; ".join(
+                f"{knob.name}: {described(knob, measured.pipeline)}" for knob in turned
+            )
+            rows.append(
+                (
+                    f"{measured.milliseconds:.1f}",
+                    f"{measured.megabytes:.1f}",
+                    f"{100 * measured.quality:.2f}",
+                    settings or "defaults",
+                )
+            )
         columns = ("ms", "MB", f"{self.measure} on training questions", "settings")
         return Table(columns, tuple(rows), "The best settings by time", (3,))
 
@@ -212,8 +221,8 @@ class TuneResult(ReportedResult):
         if self.best == self.defaults:
             return
         values = {**self.values, **self._without()}
-        compared = [(name, "defaults", one.difference) for name, one in scores.items()]
-        compared += [(name, "tuned", one.difference) for name, one in ablation.items()]
+        compared = [(name, "defaults", score.difference) for name, score in scores.items()]
+        compared += [(name, "tuned", score.difference) for name, score in ablation.items()]
         for name, baseline, difference in compared:
             changes = values[name] - values[baseline]
             needed = needed_questions(changes)
@@ -225,41 +234,47 @@ class TuneResult(ReportedResult):
             )
 
     def _reason(self, pipeline: Pipeline, score: Score) -> str:
-        """Why settings are not recommended."""
+        """Say why settings are not recommended."""
         if pipeline == self.defaults:
             return "no setting was found that is better"
         gain = _described(score, 100, 2)
         return f"no significant gain on questions that no choice has seen: {gain}"
 
     def _data(self, scores: Mapping[str, Score], ablation: Mapping[str, Score]) -> dict[str, Any]:
-        def pipeline(one: Pipeline) -> dict[str, Any]:
-            turned = turned_knobs(one, self.defaults)
-            return one.to_json() | {"turned": [knob.name for knob in turned]}
+        def pipeline_data(tuned: Pipeline) -> dict[str, Any]:
+            turned = turned_knobs(tuned, self.defaults)
+            return tuned.to_json() | {"turned": [knob.name for knob in turned]}
 
         return {
             "measure": self.measure,
             "keep_defaults": not self.recommended(),
             "chosen_by": self.remarks[0],
             "questions": len(self.values["tuned"]),
-            "defaults": pipeline(self.defaults),
-            "tuned": pipeline(self.best),
-            "simplest": pipeline(self.simple),
-            "scores": {name: asdict(one) for name, one in scores.items()},
-            "ablation": {name: asdict(one) for name, one in ablation.items()},
-            "front": [one._asdict() | {"pipeline": pipeline(one.pipeline)} for one in self.front()],
+            "defaults": pipeline_data(self.defaults),
+            "tuned": pipeline_data(self.best),
+            "simplest": pipeline_data(self.simple),
+            "scores": {name: asdict(score) for name, score in scores.items()},
+            "ablation": {name: asdict(score) for name, score in ablation.items()},
+            "front": [
+                measured._asdict() | {"pipeline": pipeline_data(measured.pipeline)}
+                for measured in self.front()
+            ],
             "seconds": self.seconds,
             "evaluated": self.evaluated,
             "remarks": list(self.remarks),
         }
 
     def front_figure(self) -> Figure:
-        """Quality on training questions by latency, with the front of the best."""
+        """Plot quality on training questions by latency, with the front of the best."""
         figure = new_figure(7.5, 4.5)
         axes = figure.subplots()
-        points = {one.pipeline: (one.milliseconds, 100 * one.quality) for one in self.tried}
+        points = {
+            measured.pipeline: (measured.milliseconds, 100 * measured.quality)
+            for measured in self.tried
+        }
         times, qualities = zip(*points.values(), strict=True)
         axes.scatter(times, qualities, s=14, color="grey", label="tried")
-        front = [points[one.pipeline] for one in self.front()]
+        front = [points[measured.pipeline] for measured in self.front()]
         axes.step(*zip(*front, strict=True), where="post", label="best by time")
         named = zip("o^s", self.values, (self.defaults, self.best, self.simple), strict=True)
         for mark, name, pipeline in named:
@@ -272,8 +287,8 @@ class TuneResult(ReportedResult):
     def write(self, folder: Path) -> list[Path]:
         """Write the report, the recommended settings, and their query map if they have one.
 
-        Settings and a query map of an earlier result in the folder are removed: they would pass
-        for those of this one.
+        Settings and a query map of an earlier result in the folder are removed. They could be
+        mistaken for this result.
         """
         recommended = self.recommended()
         query_map = folder / QUERY_MAP
@@ -282,15 +297,15 @@ class TuneResult(ReportedResult):
         has_map = any(pipeline.query_map for pipeline in recommended.values())
         if not has_map and is_reranker(query_map):
             shutil.rmtree(query_map)
-        written = ReportedResult.write(self, folder)
+        paths = ReportedResult.write(self, folder)
         if has_map and self.query_map is not None:
             self.query_map.save(query_map)
-            written += sorted(query_map.iterdir())
-        return written
+            paths += sorted(query_map.iterdir())
+        return paths
 
 
 def few_questions(count: int) -> str:
-    """Say what so few questions, below `FEW_QUESTIONS`, mean for tuning."""
+    """Return a remark on tuning by fewer questions than `FEW_QUESTIONS`."""
     return (
         f"{count:,} questions are few to tune by: with fewer than {FEW_QUESTIONS} the defaults are "
         "normally kept"
@@ -303,7 +318,7 @@ def _is_gain(score: Score) -> bool:
 
 
 def _described(score: Score, unit: int, digits: int) -> str:
-    """A difference from the defaults with its interval and p, as a share or in points."""
+    """Describe a difference from the defaults with its interval and p."""
     difference = score.difference
     assert difference is not None
     value, low, high = (
@@ -314,8 +329,9 @@ def _described(score: Score, unit: int, digits: int) -> str:
 
 
 def needed_questions(differences: Floats) -> int | None:
-    """Questions with which a paired test at 5% finds such a mean difference in 80% of cases; None
-    where all differences are zero, or their mean is.
+    """Return the number of questions that show such a mean difference; None if it is zero.
+
+    With so many questions a paired test at 5% finds the difference in 80% of cases.
     """
     mean = float(differences.mean())
     deviation = float(np.std(differences, ddof=1))

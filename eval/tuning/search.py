@@ -1,11 +1,11 @@
-"""The search over pipelines: knob after knob, by several choosers that see different questions.
+"""The search over pipelines: knob after knob, for several divisions of the questions.
 
-A chooser sees the values of its training questions alone. It turns one knob after the other, in the
-order of `KNOBS`, and keeps a value if the mean over its questions rises by more than two standard
-errors of the rise. Values that need new vectors are tried on a part of the documents first, and the
-best third of them on all (successive halving, Jamieson and Talwalkar 2016). A reranker is tried
-behind the best pipeline so far: the other knobs see rankings without it. All choosers advance
-together, so that when the budget ends, each has come equally far.
+A division sees the values of its training questions alone. The search turns one knob after the
+other, in the order of `KNOBS`. It keeps a value if the mean over the training questions rises by
+more than two standard errors of the rise. Values that need new vectors are tried on a sample of
+the documents first, and the best third of them on all (successive halving, Jamieson and Talwalkar
+2016). A reranker is tried behind the best pipeline so far: the other knobs see rankings without
+it. All divisions advance together, so that they are equally far when the budget ends.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from eval.metrics.comparison import SIGNIFICANT
 from eval.metrics.significance import randomization_test
 from eval.qa.pools import Floats
 from eval.settings import Resampling, TuneSettings
-from eval.tuning.evaluation import Evaluator, OutOfTimeError, Part
+from eval.tuning.budget import OutOfTimeError
+from eval.tuning.collection import QuestionMask
+from eval.tuning.evaluation import Evaluator
 from eval.tuning.pipeline import KNOBS, RANKING, RANKINGS, Knob, Pipeline, turned_knobs
-from eval.tuning.result import Tried
+from eval.tuning.result import MeasuredPipeline
 from retriever.encoders import parse_encoder
 from retriever.errors import BadInputError, ConfigError
 
-# Documents and questions of the part on which dear values are tried first.
+# Documents and questions of the sample on which expensive values are tried first.
 SMALL_DOCUMENTS = 1_000
 SMALL_QUESTIONS = 300
 _ROUNDS = 3
@@ -35,143 +37,163 @@ _LAYER_SETS = 6
 # By one standard error, k1, b and weight chosen on half of SciFact's questions were worse than the
 # defaults on the other half in 24% of 300 divisions, by two in 1%; TrecQA gains 0.9 instead of 1.1.
 _ERRORS = 2
+# One-sided level of the test that a simpler pipeline is no worse.
+_LEVEL = 0.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chooser:
-    """(questions,) those that a choice may see, and those that it is tested on."""
+class Division:
+    """(questions,) masks of the questions that choose settings, and of those that test them."""
 
-    training: Part
-    test: Part
+    training: QuestionMask
+    test: QuestionMask
 
 
-def divided(questions: int, folds: int, seed: int) -> list[Chooser]:
-    """A chooser for each fold, which is tested on it, and one for all questions at the end."""
+def divide_into_folds(questions: int, folds: int, seed: int) -> list[Division]:
+    """Return a division for each fold, which tests on it, and one that trains on all questions."""
     fold = np.random.default_rng(seed).permutation(questions) % folds
-    parts = [Chooser(fold != number, fold == number) for number in range(folds)]
-    return [*parts, Chooser(np.ones(questions, np.bool_), np.zeros(questions, np.bool_))]
+    divisions = [Division(fold != number, fold == number) for number in range(folds)]
+    return [*divisions, Division(np.ones(questions, np.bool_), np.zeros(questions, np.bool_))]
 
 
 @dataclass(eq=False)
-class Search:
-    """The state of a search: what each chooser has come to; `defaults` is where it began."""
+class PipelineSearch:
+    """A search over pipelines, which can be continued.
 
-    # Of all documents, and of a part of them if there are many.
+    Attributes:
+        full: evaluates on all documents.
+        small: evaluates on a sample of the documents if there are many.
+        divisions: which questions choose and test settings.
+        defaults: the pipeline from which the search starts.
+        settings: limits, and encoders and reranker to try.
+        ended: whether the budget ended before the search did.
+        best: the best pipeline so far for each division.
+        tried: pipelines of the last division that were evaluated on all documents, each with its
+            best ranking.
+    """
+
     full: Evaluator
     small: Evaluator | None
-    choosers: Sequence[Chooser]
+    divisions: Sequence[Division]
     defaults: Pipeline
     settings: TuneSettings
-    # Whether the budget ended before the search did.
     ended: bool = False
 
     def __post_init__(self) -> None:
-        self.found = [self.defaults for _ in self.choosers]
-        # What the last chooser tried on all documents, each with its best ranking.
-        self.tried: dict[Pipeline, Tried] = {}
-        # What the user names.
-        self._named: dict[str, tuple[tuple[Any, ...], ...]] = {
-            "encoder": tuple((parse_encoder(one),) for one in self.settings.encoders),
+        self.best = [self.defaults for _ in self.divisions]
+        self.tried: dict[Pipeline, MeasuredPipeline] = {}
+        self._named_values: dict[str, tuple[tuple[Any, ...], ...]] = {
+            "encoder": tuple((parse_encoder(encoder),) for encoder in self.settings.encoders),
             "reranker": ((None,), (self.settings.rerank,)),
         }
-        # Knobs turned in all rounds, and what was found before the round.
+        # Number of knobs turned in all rounds.
         self._turned = 0
-        self._before: list[Pipeline] = []
-        # By limit, of all pipelines that were measured.
-        self._least: dict[str, float] = {}
+        self._best_before_round: list[Pipeline] = []
+        # The least cost of all pipelines that were measured, by limit.
+        self._least_costs: dict[str, float] = {}
 
     def run(self) -> None:
-        """Search until no knob helps any chooser, or the budget ends; again to go on after it."""
+        """Search until no knob helps any division, or the budget ends; call again to continue."""
         self.ended = False
         try:
             while self._turned < _ROUNDS * len(KNOBS):
-                turn, place = divmod(self._turned, len(KNOBS))
-                if place == 0:
-                    if self.found == self._before:
+                number, position = divmod(self._turned, len(KNOBS))
+                if position == 0:
+                    if self.best == self._best_before_round:
                         return
-                    self._before = list(self.found)
-                knob = KNOBS[place]
+                    self._best_before_round = list(self.best)
+                knob = KNOBS[position]
                 if not (knob.of_corpus and self.full.collection.pooled):
-                    self._turn_knob(knob, first=turn == 0)
+                    self._turn_knob(knob, first_round=number == 0)
                 self._turned += 1
         except OutOfTimeError:
             self.ended = True
 
-    def _turn_knob(self, knob: Knob, *, first: bool) -> None:
-        if knob is RANKING:
-            for number, current in enumerate(self.found):
-                self._consider(number, [current])
+    def _turn_knob(self, knob: Knob, *, first_round: bool) -> None:
+        if knob.cost == "vectors" and not first_round:
             return
-        if knob.cost == "vectors" and not first:
-            return
-        if knob.cost == "reranker":
-            for number in range(len(self.found)):
+        for number, (best, division) in enumerate(zip(self.best, self.divisions, strict=True)):
+            if knob is RANKING:
+                self._consider(number, [best])
+                continue
+            if knob.cost == "reranker":
                 self._consider_reranker(number)
-            return
-        for number, (current, chooser) in enumerate(zip(self.found, self.choosers, strict=True)):
-            values = knob.values or self._named.get(knob.name)
+                continue
+            values = knob.values or self._named_values.get(knob.name)
             if values is None:
-                values = self.full.layer_choices(current, chooser.training, _LAYER_SETS)
-            options = list(knob.choices(current, values))
+                values = self.full.layers.choices(best, division.training, _LAYER_SETS)
+            options = list(knob.choices(best, values))
             if knob.cost == "vectors" and self.small is not None:
                 options = self._promising(number, options, self.small)
             self._consider(number, options, strict=knob.cost == "map")
 
     def _promising(self, number: int, options: list[Pipeline], small: Evaluator) -> list[Pipeline]:
-        """The best third of pipelines on a part of the documents, of those that help there."""
-        part = self.choosers[number].training[small.collection.rows]
-        least = small.table(self.found[number], part)[:, part].mean(axis=1).max()
-        fitting = self.fits(self.found[number])
+        """Return the best third of the options on a sample, without those that do not help."""
+        training = self.divisions[number].training[small.collection.rows]
+
+        def quality(pipeline: Pipeline) -> float:
+            return float(small.table(pipeline, training)[:, training].mean(axis=1).max())
+
+        before = quality(self.best[number])
+        best_fits = self.fits(self.best[number])
         gains: list[tuple[float, int, Pipeline]] = []
-        for one in filter(self._fits_ranked, options):
-            gain = float(small.table(one, part)[:, part].mean(axis=1).max() - least)
-            if gain > 0 or not fitting:
-                gains.append((-gain, len(gains), one))
-        return [one for _, _, one in sorted(gains)[: max(1, len(options) // 3)]]
+        for option in filter(self._fits_in_a_mode, options):
+            gain = quality(option) - before
+            if gain > 0 or not best_fits:
+                gains.append((-gain, len(gains), option))
+        return [option for _, _, option in sorted(gains)[: max(1, len(options) // 3)]]
 
     def _consider(self, number: int, options: Sequence[Pipeline], *, strict: bool = False) -> None:
-        """Let a chooser take the best of some pipelines, with the best ranking of each; a strict
-        choice needs a significant rise.
+        """Replace the best pipeline of a division by an option that is better.
+
+        Each option takes its best ranking within the limits. A strict choice needs a significant
+        rise. If the best pipeline so far is above a limit, the best option within replaces it.
         """
-        training = self.choosers[number].training
-        rerank = self.found[number].rerank
-        current = self.found[number].put(rerank=None)
-        best = current
-        least = self.full.values(current, training)[training]
-        # Where what it has is above a limit, it takes the best that is not.
-        fitting = self.fits(self.found[number])
-        highest = float(least.mean()) if fitting else -math.inf
-        for option in filter(self._fits_ranked, options):
+        training = self.divisions[number].training
+        rerank = self.best[number].rerank
+        best = self.best[number].put(rerank=None)
+        before = self.full.values(best, training)[training]
+        best_fits = self.fits(self.best[number])
+        highest = float(before.mean()) if best_fits else -math.inf
+        for option in filter(self._fits_in_a_mode, options):
             table = self.full.table(option, training)[:, training]
-            for place in np.argsort(-table.mean(axis=1), kind="stable").tolist():
-                ranked = RANKING.turned(option, RANKINGS[place]).put(rerank=None)
-                if self.fits(ranked.put(rerank=rerank)):
-                    break
-            else:
+            row = self._best_ranking(option, table, rerank)
+            if row is None:
                 continue
-            mean = float(table[place].mean())
-            if number == len(self.choosers) - 1:
-                self.tried[ranked] = self.tried_one(ranked, mean)
-            if mean > highest and (not fitting or self._rises(table[place] - least, strict=strict)):
-                best = ranked
+            pipeline = _with_ranking(option, row)
+            mean = float(table[row].mean())
+            if number == len(self.divisions) - 1:
+                self.tried[pipeline] = self.measure_costs(pipeline, mean)
+            if mean > highest and (
+                not best_fits or self._rises(table[row] - before, strict=strict)
+            ):
+                best = pipeline
                 highest = mean
-        self.found[number] = best.put(rerank=rerank)
+        self.best[number] = best.put(rerank=rerank)
+
+    def _best_ranking(self, option: Pipeline, table: Floats, rerank: str | None) -> int | None:
+        """Return the row of the best ranking within the limits, if any is."""
+        for row in np.argsort(-table.mean(axis=1), kind="stable").tolist():
+            if self.fits(_with_ranking(option, row).put(rerank=rerank)):
+                return int(row)
+        return None
 
     def _consider_reranker(self, number: int) -> None:
-        """Let a chooser take the reranker for its ranking, or leave it."""
-        training = self.choosers[number].training
-        found = self.found[number].put(rerank=None)
-        option = found.put(rerank=self.settings.rerank)
-        if option != found and self.fits(option):
-            before, after = (self.full.values(one, training)[training] for one in (found, option))
-            if number == len(self.choosers) - 1:
-                self.tried[option] = self.tried_one(option, float(after.mean()))
+        """Put the reranker behind the best pipeline of a division if it helps, else remove it."""
+        training = self.divisions[number].training
+        best = self.best[number].put(rerank=None)
+        option = best.put(rerank=self.settings.rerank)
+        if option != best and self.fits(option):
+            before = self.full.values(best, training)[training]
+            after = self.full.values(option, training)[training]
+            if number == len(self.divisions) - 1:
+                self.tried[option] = self.measure_costs(option, float(after.mean()))
             if self._rises(after - before, strict=False):
-                found = option
-        self.found[number] = found
+                best = option
+        self.best[number] = best
 
     def _rises(self, differences: Floats, *, strict: bool) -> bool:
-        """Whether the mean is more than two standard errors above 0, or significantly."""
+        """Return whether the mean is more than two standard errors above 0, or significantly."""
         mean = float(differences.mean())
         resampling = self.settings.resampling
         if strict:
@@ -179,77 +201,84 @@ class Search:
             return mean > 0 and p < SIGNIFICANT
         return mean > _ERRORS * float(differences.std(ddof=1)) / math.sqrt(len(differences))
 
-    def tried_one(self, pipeline: Pipeline, quality: float) -> Tried:
-        """A pipeline with what it takes."""
-        latency = self.full.milliseconds(pipeline)
-        size = self.full.megabytes(pipeline)
-        return Tried(pipeline, quality, latency, size)
+    def measure_costs(self, pipeline: Pipeline, quality: float) -> MeasuredPipeline:
+        """Return a pipeline with its quality, latency and size."""
+        costs = self.full.costs
+        latency = costs.milliseconds(pipeline)
+        return MeasuredPipeline(pipeline, quality, latency, costs.megabytes(pipeline))
 
     def fits(self, pipeline: Pipeline) -> bool:
-        """Whether a pipeline can be made, within the limits of size and latency."""
+        """Return whether a pipeline is possible, and within the limits of size and latency."""
         try:
-            self.full.spec(pipeline)
+            self.full.encoders.spec(pipeline.encoder)
         except ConfigError:
             # Such as a longer window than the model reads.
             return False
         for name, limit, measure in (
-            ("max-size", self.settings.max_size, self.full.megabytes),
-            ("max-latency", self.settings.max_latency, self.full.milliseconds),
+            ("max-size", self.settings.max_size, self.full.costs.megabytes),
+            ("max-latency", self.settings.max_latency, self.full.costs.milliseconds),
         ):
             if limit is not None:
-                found = measure(pipeline)
-                of = f"{name} {limit:g}"
-                self._least[of] = min(found, self._least.get(of, found))
-                if found > limit:
+                cost = measure(pipeline)
+                key = f"{name} {limit:g}"
+                self._least_costs[key] = min(cost, self._least_costs.get(key, cost))
+                if cost > limit:
                     return False
         return True
 
-    def _fits_ranked(self, pipeline: Pipeline) -> bool:
-        """Whether it fits in one of the modes."""
+    def _fits_in_a_mode(self, pipeline: Pipeline) -> bool:
         modes = ("hybrid", "bm25", "dense")
         return any(self.fits(pipeline.put(**{"search.mode": mode})) for mode in modes)
 
     def check_limits(self) -> None:
-        """Raise BadInputError if a chooser has come to nothing that fits."""
-        if not all(map(self.fits, self.found)):
-            found = " and ".join(f"{one} (least: {of:.3g})" for one, of in self._least.items())
-            raise BadInputError(f"expected settings within {found}, found none; raise the limit")
+        """Raise BadInputError if a division has no pipeline within the limits."""
+        if not all(map(self.fits, self.best)):
+            limits = " and ".join(
+                f"{limit} (least: {cost:.3g})" for limit, cost in self._least_costs.items()
+            )
+            raise BadInputError(f"expected settings within {limits}, found none; raise the limit")
+
+
+def _with_ranking(pipeline: Pipeline, row: int) -> Pipeline:
+    """Return the pipeline with the ranking of a row of a table, without a reranker."""
+    return RANKING.turned(pipeline, RANKINGS[row]).put(rerank=None)
 
 
 def is_no_worse(differences: Floats, margin: float, resampling: Resampling) -> bool:
-    """Whether a mean difference is above -`margin`, by a one-sided test at 5%."""
-    moved = differences + margin
-    p = randomization_test(moved, resampling.resamples, resampling.seed)
-    return bool(moved.mean() > 0 and p / 2 < 0.05)
+    """Return whether a mean difference is above -`margin`, by a one-sided test at 5%."""
+    shifted = differences + margin
+    p = randomization_test(shifted, resampling.resamples, resampling.seed)
+    return bool(shifted.mean() > 0 and p / 2 < _LEVEL)
 
 
-def simplest(search: Search, best: Pipeline, part: Part) -> Pipeline:
-    """The pipeline with the fewest knobs turned that is no worse than the best on a part: those
-    that cost least are set back, as long as the result is within the margin and the limits.
+def simplify(search: PipelineSearch, best: Pipeline, training: QuestionMask) -> Pipeline:
+    """Return the pipeline with the fewest knobs turned that is no worse than the best one.
+
+    The knobs that cost least are reset first, as long as the result is within the margin and the
+    limits.
     """
     evaluator = search.full
-    defaults = search.defaults
     settings = search.settings
-    values = evaluator.values(best, part)[part]
-    found = best
+    best_values = evaluator.values(best, training)[training]
     margin = settings.margin / 100
-    while turned := turned_knobs(found, defaults):
+    simple = best
+    while turned := turned_knobs(simple, search.defaults):
         options: list[tuple[float, int, Pipeline]] = []
         for knob in turned:
-            option = set_back(knob, found, defaults)
+            option = reset_knob(knob, simple, search.defaults)
             if search.fits(option):
-                mean = float(evaluator.values(option, part)[part].mean())
+                mean = float(evaluator.values(option, training)[training].mean())
                 options.append((mean, -len(options), option))
         if not options:
-            return found
+            return simple
         _, _, option = max(options)
-        differences = evaluator.values(option, part)[part] - values
+        differences = evaluator.values(option, training)[training] - best_values
         if not is_no_worse(differences, margin, settings.resampling):
-            return found
-        found = option
-    return found
+            return simple
+        simple = option
+    return simple
 
 
-def set_back(knob: Knob, pipeline: Pipeline, defaults: Pipeline) -> Pipeline:
-    """The pipeline with a knob as in the defaults."""
+def reset_knob(knob: Knob, pipeline: Pipeline, defaults: Pipeline) -> Pipeline:
+    """Return the pipeline with a knob as in the defaults."""
     return knob.turned(pipeline, knob.value(defaults))

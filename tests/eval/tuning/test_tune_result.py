@@ -8,7 +8,7 @@ import pytest
 from eval import TuneResult, read_pipeline
 from eval.settings import Resampling, TuneSettings
 from eval.tuning.pipeline import Pipeline
-from eval.tuning.result import Tried
+from eval.tuning.result import MeasuredPipeline
 
 DEFAULTS = Pipeline()
 BEST = DEFAULTS.put(**{"search.bm25.k1": 0.9, "search.bm25.b": 0.4})
@@ -22,7 +22,9 @@ def result(tuned, simplest, best=BEST, simple=SIMPLE, **changed):
     noise -= noise.mean()
     values = {"defaults": defaults, "tuned": defaults + tuned + noise}
     values["simplest"] = defaults + simplest + noise
-    tried = tuple(Tried(one, 0.5, 1.0, 1.0) for one in dict.fromkeys((DEFAULTS, best, simple)))
+    tried = tuple(
+        MeasuredPipeline(one, 0.5, 1.0, 1.0) for one in dict.fromkeys((DEFAULTS, best, simple))
+    )
     settings = TuneSettings(resampling=Resampling(500, 0))
     return TuneResult(
         name="made",

@@ -11,11 +11,13 @@ from eval import Pipeline, QuestionSet, TuneSettings, evaluate, tune
 from eval.datasets.question_set import Question
 from eval.progress import silent
 from eval.settings import Loading, QuestionSettings, Resampling
-from eval.tuning import evaluation
-from eval.tuning.evaluation import Collection, Evaluator
+from eval.tuning import budget, reranking, vectors
+from eval.tuning.collection import JudgedCollection
+from eval.tuning.costs import Costs
+from eval.tuning.evaluation import Evaluator
 from eval.tuning.pipeline import KNOBS, RANKING
 from eval.tuning.result import needed_questions
-from eval.tuning.search import Search, divided, is_no_worse
+from eval.tuning.search import PipelineSearch, divide_into_folds, is_no_worse
 from retriever import Index, load_reranker
 from retriever.documents import Document
 from retriever.encoders import parse_encoder
@@ -79,7 +81,7 @@ def test_values_are_those_of_an_index_with_the_same_settings(changes, model, tmp
     corpus, asked = made()
     start = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.6})
     pipeline = start.put(**changes | ({"rerank": str(cross)} if "rerank" in changes else {}))
-    collection = Collection.of("made", corpus, asked, pooled=False)
+    collection = JudgedCollection.of("made", corpus, asked, pooled=False)
     values = Evaluator(collection, "nDCG@10", Loading(), silent).values(
         pipeline, np.ones(len(asked), bool)
     )
@@ -113,7 +115,7 @@ def test_pools_have_the_values_of_eval_qa(model, tmp_path):
         pooled.append(replace(one, candidates=ids))
     questions = QuestionSet("made", "test", tuple(pooled), {one.id: one.text for one in corpus})
     result = rank_systems(questions, ["hybrid:0.3"], QASettings(model, measures=("AP",)))
-    collection = Collection.of("made", corpus, pooled, pooled=True)
+    collection = JudgedCollection.of("made", corpus, pooled, pooled=True)
     pipeline = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.3})
     values = Evaluator(collection, "AP", Loading(), silent).values(
         pipeline, np.ones(len(asked), bool)
@@ -122,11 +124,11 @@ def test_pools_have_the_values_of_eval_qa(model, tmp_path):
 
 
 def searched(asked, corpus, model, tests):
-    collection = Collection.of("made", corpus, asked, pooled=False)
+    collection = JudgedCollection.of("made", corpus, asked, pooled=False)
     settings = TuneSettings(encoders=(model,), resampling=QUICK)
     defaults = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.6})
     full = Evaluator(collection, "nDCG@10", Loading(), silent)
-    search = Search(full, None, tests, defaults, settings)
+    search = PipelineSearch(full, None, tests, defaults, settings)
     search.run()
     return search
 
@@ -134,23 +136,23 @@ def searched(asked, corpus, model, tests):
 @pytest.mark.soak
 def test_no_choice_sees_the_judgments_of_what_it_is_tested_on(model):
     corpus, asked = made(30, 24)
-    choosers = divided(len(asked), 2, 0)
-    plain = searched(asked, corpus, model, choosers).found
-    hidden = choosers[0].test
+    divisions = divide_into_folds(len(asked), 2, 0)
+    plain = searched(asked, corpus, model, divisions).best
+    hidden = divisions[0].test
     changed = [
         replace(one, grades={corpus[0].id: 1}) if hide else one
         for one, hide in zip(asked, hidden, strict=True)
     ]
-    found = searched(changed, corpus, model, choosers).found
+    found = searched(changed, corpus, model, divisions).best
     assert found[0] == plain[0]
-    assert plain[0] != searched(changed, corpus, model, choosers).defaults
+    assert plain[0] != searched(changed, corpus, model, divisions).defaults
 
 
 def test_folds_test_each_question_once_and_the_last_choice_none():
-    choosers = divided(23, 5, 3)
-    assert sum(one.test.astype(int) for one in choosers[:-1]).tolist() == [1] * 23
-    assert not any((one.training & one.test).any() for one in choosers)
-    assert choosers[-1].training.all()
+    divisions = divide_into_folds(23, 5, 3)
+    assert sum(one.test.astype(int) for one in divisions[:-1]).tolist() == [1] * 23
+    assert not any((one.training & one.test).any() for one in divisions)
+    assert divisions[-1].training.all()
 
 
 @pytest.mark.soak
@@ -162,7 +164,7 @@ def test_a_run_continues_from_its_cache_and_keeps_its_budget(model, tmp_path, mo
     )
     settings = replace(settings, queries=files[1], qrels=files[2])
     # Ends in the middle of the search.
-    monkeypatch.setattr(evaluation.time, "monotonic", count(time.monotonic(), 4.0).__next__)
+    monkeypatch.setattr(budget.time, "monotonic", count(time.monotonic(), 4.0).__next__)
     first = tune(files[0], replace(settings, minutes=10.0))
     monkeypatch.undo()
     assert "budget of 10 minutes ended" in " ".join(first.remarks)
@@ -170,7 +172,7 @@ def test_a_run_continues_from_its_cache_and_keeps_its_budget(model, tmp_path, mo
     assert 0.85 * 600 < first.seconds < 1.05 * 600
     encoded = []
     monkeypatch.setattr(
-        evaluation, "embed", lambda *rest, **more: encoded.append(rest) or EMBED(*rest, **more)
+        vectors, "embed", lambda *rest, **more: encoded.append(rest) or EMBED(*rest, **more)
     )
     second = tune(files[0], settings)
     third = tune(files[0], settings)
@@ -179,7 +181,7 @@ def test_a_run_continues_from_its_cache_and_keeps_its_budget(model, tmp_path, mo
     assert all(np.array_equal(third.values[name], second.values[name]) for name in second.values)
 
 
-EMBED = evaluation.embed
+EMBED = vectors.embed
 
 
 def test_an_encoder_without_layers_is_tuned_until_the_budget_ends(
@@ -188,7 +190,7 @@ def test_an_encoder_without_layers_is_tuned_until_the_budget_ends(
     files = write_files(tmp_path, *made(30, 24))
     form = f"{tiny_models['bert']}::static=average"
     settings = TuneSettings((form,), None, *files[1:], folds=2, minutes=5.0, resampling=QUICK)
-    monkeypatch.setattr(evaluation.time, "monotonic", count(time.monotonic(), 4.0).__next__)
+    monkeypatch.setattr(budget.time, "monotonic", count(time.monotonic(), 4.0).__next__)
     result = tune(files[0], settings)
     assert result.evaluated > 1
     assert "budget of 5 minutes ended" in " ".join(result.remarks)
@@ -198,9 +200,9 @@ def test_an_encoder_without_layers_is_tuned_until_the_budget_ends(
 
 def test_defaults_above_a_limit_give_way_to_what_is_within(model, tmp_path, monkeypatch):
     modes = {"bm25": 1.0, "dense": 8.0, "hybrid": 9.0}
-    monkeypatch.setattr(Evaluator, "milliseconds", lambda self, one: modes[one.search.mode])
+    monkeypatch.setattr(Costs, "milliseconds", lambda self, one: modes[one.search.mode])
     monkeypatch.setattr("eval.tuning.search.KNOBS", [RANKING])
-    monkeypatch.setattr(evaluation.time, "monotonic", count(time.monotonic(), 1.0).__next__)
+    monkeypatch.setattr(budget.time, "monotonic", count(time.monotonic(), 1.0).__next__)
     files = write_files(tmp_path, *made(30, 24))
     settings = TuneSettings((model,), None, *files[1:], folds=2, minutes=3.0, resampling=QUICK)
     found = tune(files[0], replace(settings, max_latency=2.0))
@@ -224,7 +226,7 @@ def test_a_reranker_is_turned_on_if_it_helps(sign, model, tmp_path, monkeypatch,
             title = titles[relevant[query]]
             return np.array([sign * one.startswith(f"{title} ") for one in passages], np.float32)
 
-    monkeypatch.setattr(evaluation, "load_reranker", lambda *rest, **more: Oracle())
+    monkeypatch.setattr(reranking, "load_reranker", lambda *rest, **more: Oracle())
     files = write_files(tmp_path, corpus, asked)
     settings = TuneSettings((f"{model}::layers=0",), None, *files[1:], str(cross), resampling=QUICK)
     knobs = [one for one in KNOBS if one.cost == "reranker"]
@@ -241,9 +243,9 @@ def test_a_reranker_is_turned_on_if_it_helps(sign, model, tmp_path, monkeypatch,
 
 def test_layers_are_chosen_of_a_model_whose_pooling_is_not_named(model):
     corpus, asked = made(30, 24)
-    collection = Collection.of("made", corpus, asked, pooled=False)
+    collection = JudgedCollection.of("made", corpus, asked, pooled=False)
     evaluator = Evaluator(collection, "nDCG@10", Loading(), silent)
-    found = evaluator.layer_choices(Pipeline(parse_encoder(model)), np.ones(24, bool), 3)
+    found = evaluator.layers.choices(Pipeline(parse_encoder(model)), np.ones(24, bool), 3)
     assert [fusion for _, fusion in found][:3] == [None] * 3
 
 
