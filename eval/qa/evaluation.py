@@ -262,8 +262,8 @@ def _with_hybrid(
     weights = []
     for ours, ours_dev in zip(scores, dev_scores, strict=True):
         # The cross-encoder in place of the cosine, the hybrid in place of BM25.
-        best = dev.tuned(replace(tried, dense=ours_dev, bm25=on_dev))
-        fused.append(replace(components, dense=ours, bm25=on_split).fused(best))
+        best = dev.tuned(tried._replace(dense=ours_dev, bm25=on_dev))
+        fused.append(components._replace(dense=ours, bm25=on_split).fused(best))
         weights.append(f"{best.alpha:g}")
     return fused, (
         f"weight of the cross-encoder {', '.join(weights)}, alpha of the hybrid {below.alpha:g}, "

@@ -23,7 +23,8 @@ from eval.vectors import distinct, embed_all
 from retriever.documents import Analyzer, CorpusReader
 from retriever.encoders import Encoder
 from retriever.errors import BadInputError, ConfigError
-from retriever.search import BM25, BM25Settings, FusionSettings, Postings, SearchableSegment, fuse
+from retriever.search import BM25, BM25Settings, FusionSettings, Postings, SearchableSegment
+from retriever.search.fusion import ComponentScores
 from retriever.training import JudgedPools, NegativeSource, TrainingSet
 
 Floats = NDArray[np.float64]
@@ -144,25 +145,6 @@ def pair_rows(questions: QuestionSet) -> tuple[list[str], NDArray[np.int64], NDA
     return texts, np.repeat(np.arange(len(sizes)), sizes), rows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Components:
-    """(pairs,) cosines, BM25, and whether they share a term; pools have these sizes."""
-
-    sizes: tuple[int, ...]
-    dense: Floats
-    bm25: Floats
-    matches: NDArray[np.bool_]
-
-    def fused(self, settings: FusionSettings) -> Floats:
-        """(pairs,) fused scores; each pool is normalized separately."""
-        found = np.empty(len(self.dense))
-        stop = 0
-        for size in self.sizes:
-            rows = slice(stop, stop := stop + size)
-            found[rows] = fuse(self.dense[rows], self.bm25[rows], self.matches[rows], settings)
-        return found
-
-
 def tuned(quality: Callable[[FusionSettings], float]) -> FusionSettings:
     """The convex fusion with the best of `WEIGHTS`, the greatest of equally good ones."""
     best = max(WEIGHTS, key=lambda alpha: (quality(FusionSettings(alpha=alpha)), alpha))
@@ -277,6 +259,6 @@ class DevScore:
         """Mean AP of (pairs,) scores, in [0, 1]."""
         return float(self._measures(scores)[DEV_MEASURE].mean())
 
-    def tuned(self, components: Components) -> FusionSettings:
+    def tuned(self, components: ComponentScores) -> FusionSettings:
         """The convex fusion of components on these questions with the best AP."""
         return tuned(lambda one: self(components.fused(one)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -17,7 +18,6 @@ from eval.datasets.question_forms import read_question_set, splits_of
 from eval.datasets.question_set import Question, QuestionSet
 from eval.progress import Notify, Progress
 from eval.qa.pools import (
-    Components,
     DevScore,
     EmbeddedPairs,
     Floats,
@@ -40,6 +40,7 @@ from retriever.index import Index, NoProgress
 from retriever.rerankers import QueryMap, load_cross_encoder, load_query_map
 from retriever.search import FusionSettings, fuse
 from retriever.search.engine import ScoredPassages
+from retriever.search.fusion import ComponentScores, best_passages
 from retriever.training import NegativeSource, TrainingSet
 
 Questions = str | Path | QuestionSet | Mapping[str, QuestionSet]
@@ -205,14 +206,12 @@ class CorpusSearch:
 
 
 def _best_documents(
-    found: ScoredPassages, fusion: FusionSettings, depth: int
+    candidates: ScoredPassages, fusion: FusionSettings, depth: int
 ) -> list[tuple[str, float]]:
-    documents, places = np.unique(np.array(found.documents, object), return_inverse=True)
-    best = np.full(len(documents), -np.inf)
-    np.maximum.at(best, places, fuse(found.dense, found.bm25, found.matches, fusion))
-    # Documents are sorted by id, and the sort is stable.
-    order = np.argsort(-best, kind="stable")[:depth]
-    return [(str(documents[place]), float(best[place])) for place in order]
+    """Return ids and scores of the first `depth` documents; equal scores are ordered by id."""
+    scores = fuse(candidates.dense, candidates.bm25, candidates.matches, fusion).tolist()
+    best = best_passages(scores, candidates.documents, range(len(scores)))
+    return [(id_, scores[position]) for id_, position in islice(best.items(), depth)]
 
 
 def ranked(questions: Sequence[Question], hits: Sequence[Sequence[tuple[str, float]]]) -> Ranked:
@@ -384,11 +383,11 @@ class Resources:
             pairs = replace(pairs, questions=self.query_map(pairs.questions))
         return pairs.cosines()
 
-    def components(self, questions: QuestionSet, encoder: str) -> Components:
+    def components(self, questions: QuestionSet, encoder: str) -> ComponentScores:
         """Both scores of the pairs of questions with pools."""
         dense = self.cosines(questions, encoder)
         sizes = tuple(len(one.candidates) for one in questions.questions)
-        return Components(sizes, dense, *self.lexical(questions))
+        return ComponentScores(sizes, dense, *self.lexical(questions))
 
     def cross_scores(self, name: str, folder: Path, questions: QuestionSet) -> Floats:
         """(pairs,) scores of questions with pools by a saved cross-encoder of a unique name."""

@@ -11,7 +11,6 @@ from eval.metrics.correlation import cosines
 from eval.metrics.measures import evaluate
 from eval.qa.pools import (
     WEIGHTS,
-    Components,
     DevScore,
     PoolBM25,
     RankBM25,
@@ -25,7 +24,7 @@ from eval.qa.pools import (
 from eval.qa.result import SystemResult
 from retriever.documents import Analyzer, AnalyzerSettings
 from retriever.errors import BadInputError, ConfigError
-from retriever.search import BM25Settings, FusionSettings, fuse
+from retriever.search import BM25Settings, FusionSettings
 from tests.eval.qa.samples import made_set, runs_of, without_pools
 
 PLAIN = Analyzer(AnalyzerSettings(language="none", terms="parts"))
@@ -95,18 +94,6 @@ def test_cosines_are_those_of_the_vectors_in_the_order_of_the_pairs(fake_encoder
 
 
 class TestFusion:
-    @pytest.mark.parametrize("settings", [FusionSettings(), FusionSettings("rrf")], ids=str)
-    def test_each_pool_is_fused_by_itself(self, settings):
-        questions = made_set()
-        chance = np.random.default_rng(0)
-        sizes = tuple(len(one.candidates) for one in questions.questions)
-        dense, bm25 = chance.random(sum(sizes)), chance.random(sum(sizes))
-        found = Components(sizes, dense, bm25, bm25 > 0.5).fused(settings)
-        for start in range(0, sum(sizes), 6):
-            rows = slice(start, start + 6)
-            expected = fuse(dense[rows], bm25[rows], bm25[rows] > 0.5, settings)
-            np.testing.assert_array_equal(found[rows], expected)
-
     def test_the_best_weight_is_tried_among_all_and_the_greatest_of_equal_ones(self):
         asked = []
 
