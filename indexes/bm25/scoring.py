@@ -1,6 +1,6 @@
 """BM25 over segments, scored at query time from statistics of all live passages.
 
-So the scores do not depend on how passages are spread over segments.
+Scores do not depend on how passages are spread over segments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from indexes.bm25.formulas import (
     mean_okapi_idf,
     weights,
 )
-from indexes.bm25.postings import Postings, Read
+from indexes.bm25.postings import Postings, TermPostings
 from indexes.compiled import compiled
 from indexes.protocol import AnyTerm, Expansion, Term
 
@@ -35,92 +35,97 @@ if TYPE_CHECKING:
     from indexes.filters.columns import Allowed
 
 
-class Matches(NamedTuple):
-    """Passages found: three arrays of one length, by segment, each segment's scores descending."""
+_DEFAULT_SETTINGS = BM25Settings()
+_NO_BITS = np.empty(0, np.uint8)
 
-    segments: NDArray[np.int64]  # ascending, into the segments searched
+
+class Matches(NamedTuple):
+    """Passages that match a query, (m,) each, by segment; scores of a segment descend."""
+
+    segments: NDArray[np.int64]  # numbers of the segments, ascending
     positions: NDArray[np.int64]  # within the segment
     scores: NDArray[np.float64]  # zero or less for some matches (robertson, atire, okapi)
 
 
-_USUAL = BM25Settings()
-# Queries whose postings are remembered.
-_QUERIES = 64
-
-
 class BM25Query(NamedTuple):
-    """One query whose postings were found, by `BM25.query`."""
+    """A query with the postings of its terms, as `BM25.query` finds them."""
 
     segments: Sequence[SearchableSegment]
-    found: Sequence[Read]  # of each segment
-    # (n,) how many live passages hold each distinct term, and each plain one of them in a label.
+    postings: Sequence[TermPostings]  # of each segment
+    # (n,) number of live passages that hold each term of `with_labels`.
     frequencies: NDArray[np.int64]
     factors: NDArray[np.float64]  # (n,) by `term_factors`
     formula: Formula
 
     def matching(self) -> list[NDArray[np.uint32]]:
-        """For each segment, (m,) the positions of live passages with a query term, ascending."""
+        """Return for each segment (m,) positions of live passages with a term, ascending."""
         matching = []
-        for segment, read in zip(self.segments, self.found, strict=True):
-            joined = read.joined()
+        for segment, postings in zip(self.segments, self.postings, strict=True):
+            joined = postings.joined()
             segment.postings.check(joined)
-            held = np.unique(joined.positions)
-            matching.append(held if segment.live is None else held[segment.live[held]])
+            matching.append(segment.of_live_positions(np.unique(joined.positions)))
         return matching
 
     def at(
         self, segment: int, positions: NDArray[np.integer]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """The scores of chosen passages of one segment, and which of them match."""
+        """Score (m,) passages of one segment, and return which of them match.
+
+        The score of a passage that does not match is zero.
+        """
         matches = np.zeros(len(positions), np.bool_)
-        read = self.found[segment]
-        wanted = positions.astype(np.uint32)
+        postings = self.postings[segment]
+        passages = positions.astype(np.uint32)
         live = self.segments[segment].live
-        postings = self.segments[segment].postings
-        alive = True if live is None else live[positions]
-        # Which of the wanted hold each term, and by which posting.
-        rows = [np.empty(0, np.intp)]
-        places = [np.empty(0, np.intp)]
-        counts = np.zeros(len(read.ranges), np.int64)
-        for term, (start, stop) in enumerate(read.ranges.tolist()):
+        is_live = True if live is None else live[positions]
+        # Which of the passages hold each term, and by which posting.
+        row_parts = [np.empty(0, np.intp)]
+        place_parts = [np.empty(0, np.intp)]
+        counts = np.zeros(len(postings.ranges), np.int64)
+        for term, (start, stop) in enumerate(postings.ranges.tolist()):
             if start == stop:
                 continue
-            held = read.positions[start:stop]
-            near = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
-            holding = np.flatnonzero((held[near] == wanted) & alive)
-            rows.append(holding)
-            places.append(start + near[holding])
-            counts[term] = len(holding)
-        row = np.concatenate(rows)
-        place = np.concatenate(places)
-        matches[row] = True
-        if not len(row):
+            of_term = postings.positions[start:stop]
+            nearest = np.minimum(np.searchsorted(of_term, passages), len(of_term) - 1)
+            rows_of_term = np.flatnonzero((of_term[nearest] == passages) & is_live)
+            row_parts.append(rows_of_term)
+            place_parts.append(start + nearest[rows_of_term])
+            counts[term] = len(rows_of_term)
+        rows = np.concatenate(row_parts)
+        places = np.concatenate(place_parts)
+        matches[rows] = True
+        if not len(rows):
             return np.zeros(len(positions)), matches
-        frequencies = read.frequencies[place]
-        lengths = postings.lengths_of(wanted[row], frequencies)
+        frequencies = postings.frequencies[places]
+        lengths = self.segments[segment].postings.lengths_of(passages[rows], frequencies)
         values = np.repeat(self.factors, counts) * weights(self.formula, frequencies, lengths)
-        scores: NDArray[np.float64] = np.bincount(row, values, len(positions)).astype(np.float64)
+        scores: NDArray[np.float64] = np.bincount(rows, values, len(positions)).astype(np.float64)
         return scores, matches
 
-    def search(self, k: int, allowed: Sequence[Allowed | None] | None = None) -> Matches:
-        """The `k` best live passages that hold a query term, exactly; of equal scores the first."""
-        chosen = allowed or [None] * len(self.segments)
-        found = [
-            best_passages(segment, read, self.factors, self.formula, k, some)
-            for segment, read, some in zip(self.segments, self.found, chosen, strict=True)
+    def search(self, k: int, masks: Sequence[Allowed | None] | None = None) -> Matches:
+        """Find exactly the `k` best live passages that hold a query term.
+
+        Equal scores are ordered by segment, then position. `masks` has for each segment the
+        passages that may be found; None for all.
+        """
+        best = [
+            search_segment(segment, postings, self.factors, self.formula, k, mask)
+            for segment, postings, mask in zip(
+                self.segments, self.postings, masks or [None] * len(self.segments), strict=True
+            )
         ]
-        if not found:
+        if not best:
             return Matches(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-        if len(found) == 1:
-            return Matches(np.zeros(len(found[0].scores), np.int64), *found[0])
-        segments = np.repeat(np.arange(len(found)), [len(best.scores) for best in found])
-        positions = np.concatenate([best.positions for best in found])
-        scores = np.concatenate([best.scores for best in found])
+        if len(best) == 1:
+            return Matches(np.zeros(len(best[0].scores), np.int64), *best[0])
+        segments = np.repeat(np.arange(len(best)), [len(ranked.scores) for ranked in best])
+        positions = np.concatenate([ranked.positions for ranked in best])
+        scores = np.concatenate([ranked.scores for ranked in best])
         if len(scores) > k:
-            kept = np.sort(top_places(scores, k))
-            segments = segments[kept]
-            positions = positions[kept]
-            scores = scores[kept]
+            top = np.sort(top_places(scores, k))
+            segments = segments[top]
+            positions = positions[top]
+            scores = scores[top]
         return Matches(segments, positions, scores)
 
 
@@ -132,26 +137,26 @@ class SearchableSegment:
     live: NDArray[np.bool_] | None = None  # (n,) False for deleted passages; None without any
 
     def of_live(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Those of (n, ...) rows, one for each passage, whose passages are live."""
+        """Select the rows of live passages from (n, ...) rows, one for each passage."""
         return rows if self.live is None else rows[self.live]
 
     def of_live_positions(self, positions: NDArray[Any]) -> NDArray[Any]:
-        """The positions among some whose passages are live."""
+        """Select the positions of live passages."""
         return positions if self.live is None else positions[self.live[positions]]
 
 
 class CorpusStatistics(NamedTuple):
-    """What BM25 needs of the corpus as a whole."""
+    """The statistics of a whole corpus that BM25 needs."""
 
-    passages: int  # live ones
-    mean_length: float  # terms of each of them; 0 if there are none
+    passages: int  # number of live passages
+    mean_length: float  # terms of a live passage; 0 if there is none
 
 
 class BM25:
-    """Scores and searches a fixed set of segments, which can be part of a larger corpus.
+    """BM25 search over a fixed set of segments, which can be part of a larger corpus.
 
-    `statistics` are those of the corpus, by default of `segments`. Every method raises
-    DamagedIndexError where the postings that it reads are impossible.
+    `statistics` describe the corpus; None computes them from `segments`. Every method raises
+    DamagedIndexError if the postings that it reads are impossible.
     """
 
     def __init__(
@@ -161,7 +166,7 @@ class BM25:
         statistics: CorpusStatistics | None = None,
     ) -> None:
         self.segments = tuple(segments)
-        self.settings = settings or _USUAL
+        self.settings = settings or _DEFAULT_SETTINGS
         if statistics is None:
             passages = total_length = 0
             for segment in self.segments:
@@ -169,60 +174,49 @@ class BM25:
                 passages += len(lengths)
                 total_length += segment.postings.total_length
                 if segment.live is not None:
-                    dead = lengths[~segment.live]
-                    passages -= len(dead)
-                    total_length -= int(dead.sum(dtype=np.int64))
+                    deleted = lengths[~segment.live]
+                    passages -= len(deleted)
+                    total_length -= int(deleted.sum(dtype=np.int64))
             statistics = CorpusStatistics(passages, total_length / passages if passages else 0.0)
         self.statistics = statistics
         self._formula = formula_of(self.settings, statistics.mean_length)
-        # A search asks for the same terms several times.
-        self._known: dict[tuple[Term, ...], BM25Query] = {}
 
     def query(self, query_terms: Iterable[Term]) -> BM25Query:
-        """Find the postings of a query's terms, in their order, once for all later calls."""
-        terms = tuple(query_terms)
-        # In one step: another thread may clear them.
-        if (known := self._known.get(terms)) is not None:
-            return known
-        repetitions = Counter(terms)
-        distinct = with_labels(repetitions)
+        """Find the postings of a query's terms; a repeated term counts as often."""
+        repetitions = Counter(query_terms)
+        terms = with_labels(repetitions)
         passages = self.statistics.passages
-        is_expanded = len(distinct) < 2 * len(repetitions)
-        names = plain_terms(distinct) if is_expanded else cast("list[str]", distinct)
+        is_expanded = len(terms) < 2 * len(repetitions)
+        names = plain_terms(terms) if is_expanded else cast("list[str]", terms)
         postings = [segment.postings.read(names) for segment in self.segments]
         df = np.zeros(len(names), np.int64)
-        for segment, read in zip(self.segments, postings, strict=True):
-            live = segment.live
-            df += read.counts if live is None else _live_counts(segment.postings, read, live)
+        for segment, of_segment in zip(self.segments, postings, strict=True):
+            df += _live_counts(segment, of_segment)
         if df.max(initial=0) > passages:
-            # More than there can be: no formula takes that.
-            for segment, read in zip(self.segments, postings, strict=True):
-                segment.postings.check(read.joined())
+            # No formula takes a document frequency above the number of passages.
+            for segment, of_segment in zip(self.segments, postings, strict=True):
+                segment.postings.check(of_segment.joined())
         if is_expanded:
-            postings, df = _expanded(self.segments, postings, names, distinct)
-        frequencies = dict(zip(distinct, df.tolist(), strict=True))
+            postings, df = _expand(self.segments, postings, names, terms)
+        frequencies = dict(zip(terms, df.tolist(), strict=True))
         by_term = term_factors(
             self.settings.variant, repetitions, frequencies, passages, lambda: self._floor
         )
-        factors = np.array([by_term.get(term, 0.0) for term in distinct], np.float64)
-        if len(self._known) >= _QUERIES:
-            self._known.clear()
-        query = BM25Query(self.segments, postings, df, factors, self._formula)
-        self._known[terms] = query
-        return query
+        factors = np.array([by_term.get(term, 0.0) for term in terms], np.float64)
+        return BM25Query(self.segments, postings, df, factors, self._formula)
 
     def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
-        """Count the live passages with each of the terms, in the order of the terms.
+        """Count the live passages that hold each term, in the order of the terms.
 
         A passage that holds a term both in its text and in a label may count twice.
         """
-        distinct = dict.fromkeys(terms)
-        frequencies = self.query([*distinct]).frequencies.tolist()
-        counts = dict(zip(with_labels(distinct), frequencies, strict=True))
-        return text_and_label_counts(distinct, counts, self.statistics.passages)
+        distinct_terms = dict.fromkeys(terms)
+        frequencies = self.query([*distinct_terms]).frequencies.tolist()
+        counts = dict(zip(with_labels(distinct_terms), frequencies, strict=True))
+        return text_and_label_counts(distinct_terms, counts, self.statistics.passages)
 
     def terms_beginning(self, prefix: str, limit: int) -> list[str]:
-        """The `limit` most frequent terms that begin with a text; equal ones by code point."""
+        """Return the `limit` most frequent terms that begin with a text; ties by code point."""
         counts: Counter[str] = Counter()
         for segment in self.segments:
             counts.update(dict(segment.postings.beginning(prefix)))
@@ -230,21 +224,22 @@ class BM25:
 
     @cached_property
     def _floor(self) -> float:
-        """Okapi's replacement for negative idf; reads the whole vocabulary."""
+        """The value that replaces a negative idf of Okapi; reads the whole vocabulary."""
         df = _vocabulary_frequencies(self.segments)
         return self.settings.epsilon * mean_okapi_idf(df, self.statistics.passages)
 
 
 def with_labels(terms: Iterable[Term]) -> list[Term]:
-    """Return the distinct terms of a query, and behind them the plain ones as terms of labels."""
-    distinct = dict.fromkeys(terms)
-    return [*distinct, *(LABEL + term for term in distinct if isinstance(term, str))]
+    """Return the distinct terms of a query, then its plain terms as terms of labels."""
+    distinct_terms = dict.fromkeys(terms)
+    of_labels = (LABEL + term for term in distinct_terms if isinstance(term, str))
+    return [*distinct_terms, *of_labels]
 
 
 def text_and_label_counts(
     terms: Iterable[AnyTerm], frequencies: Mapping[Term, int], most: int
 ) -> dict[AnyTerm, int]:
-    """Add the frequencies of terms in texts and in labels, up to a number of passages."""
+    """Add the frequencies of terms in texts and in labels, up to `most` passages."""
     counts = {}
     for term in terms:
         of_labels = frequencies[LABEL + term] if isinstance(term, str) else 0
@@ -259,10 +254,11 @@ def term_factors(
     passages: int,
     floor: Callable[[], float],
 ) -> dict[Term, float]:
-    """Return idf times repetitions of each term of a query, and of the same terms of labels.
+    """Return idf times repetitions of each term of a query and of the same terms of labels.
 
-    That of an expansion is multiplied by its weight. `frequencies` counts the live passages with
-    each of them; a term that none has is left out. `floor` gives what replaces a negative idf.
+    The factor of an expansion is multiplied by its weight. `frequencies` counts the live passages
+    that hold each term; a term that no passage holds is left out. `floor` returns the value that
+    replaces a negative idf.
     """
     factors: dict[Term, float] = {}
 
@@ -284,7 +280,7 @@ def term_factors(
 
 
 def plain_terms(terms: Iterable[Term]) -> dict[str, None]:
-    """The distinct terms of the index among the terms of a query and in its expansions."""
+    """Return the distinct terms of a query and of its expansions, as the index stores them."""
     return dict.fromkeys(
         chain.from_iterable(
             term.names() if isinstance(term, Expansion) else (term,) for term in terms
@@ -292,36 +288,36 @@ def plain_terms(terms: Iterable[Term]) -> dict[str, None]:
     )
 
 
-def _expanded(
+def _expand(
     segments: Sequence[SearchableSegment],
-    reads: Sequence[Read],
+    postings: Sequence[TermPostings],
     names: Iterable[str],
     terms: Collection[Term],
-) -> tuple[list[Read], NDArray[np.int64]]:
-    """The postings and document frequencies of terms and expansions, from those of `names`."""
+) -> tuple[list[TermPostings], NDArray[np.int64]]:
+    """Make postings and document frequencies of terms and expansions from the postings of names."""
     df = np.zeros(len(terms), np.int64)
     expanded = []
-    for segment, read in zip(segments, reads, strict=True):
-        postings = segment.postings
-        joined = read.joined()
-        postings.check(joined)
-        postings_of = {
+    for segment, of_segment in zip(segments, postings, strict=True):
+        joined = of_segment.joined()
+        segment.postings.check(joined)
+        postings_by_name = {
             name: (joined.positions[start:stop], joined.frequencies[start:stop])
             for name, (start, stop) in zip(names, joined.ranges.tolist(), strict=True)
         }
         columns: list[tuple[NDArray[Any], NDArray[Any]]] = []
         for place, term in enumerate(terms):
             if isinstance(term, Expansion):
-                positions, frequencies, either = merge_alternatives(term, postings_of)
-                lengths = postings.lengths_of(positions, np.ones(len(positions), np.uint32))
+                positions, frequencies, all_positions = merge_alternatives(term, postings_by_name)
+                least = np.ones(len(positions), np.uint32)
+                lengths = segment.postings.lengths_of(positions, least)
                 # A term of two alternatives counts twice.
                 columns.append((positions, np.minimum(frequencies, lengths)))
             else:
-                columns.append(postings_of[term])
-                either = columns[-1][0]
-            df[place] += len(segment.of_live_positions(either))
+                columns.append(postings_by_name[term])
+                all_positions = columns[-1][0]
+            df[place] += len(segment.of_live_positions(all_positions))
         expanded.append(
-            Read.of(
+            TermPostings.of(
                 np.concatenate([positions.astype("<u4") for positions, _ in columns]),
                 np.concatenate([frequencies.astype("<u4") for _, frequencies in columns]),
                 np.array([len(positions) for positions, _ in columns], np.int64),
@@ -333,49 +329,55 @@ def _expanded(
 def merge_alternatives(
     expansion: Expansion, postings: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any]]:
-    """The passages that hold an alternative of an expansion.
+    """Find the passages that hold an alternative of an expansion.
 
     `postings` has, for each term, the passages that hold it, ascending, and how often.
 
     Returns:
-        (n,) passages, ascending; (n,) the added frequencies of their alternatives; and the
+        (n,) passages, ascending; (n,) the summed frequencies of their alternatives; and the
         passages that hold an alternative or the word itself, ascending.
     """
-    parts = [_holding_all(alternative, postings) for alternative in expansion.alternatives]
-    together = np.concatenate([positions for positions, _ in parts])
-    passages, places = np.unique(together, return_inverse=True)
+    parts = [_intersect(alternative, postings) for alternative in expansion.alternatives]
+    all_positions = np.concatenate([positions for positions, _ in parts])
+    passages, places = np.unique(all_positions, return_inverse=True)
     values = np.concatenate([frequencies for _, frequencies in parts])
     frequencies = np.bincount(places, values, len(passages)).astype(np.int64)
-    own = [_holding_all(alternative, postings)[0] for alternative in expansion.terms]
-    return passages, frequencies, np.unique(np.concatenate([passages, *own]))
+    of_word = [_intersect(terms, postings)[0] for terms in expansion.terms]
+    return passages, frequencies, np.unique(np.concatenate([passages, *of_word]))
 
 
-def _holding_all(
+def _intersect(
     terms: Sequence[str], postings: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The passages that hold all of some terms, ascending, and how often the rarest."""
+    """Return the passages that hold all terms, ascending, and how often they hold the rarest."""
     passages, frequencies = postings[terms[0]]
     for term in terms[1:]:
         other_passages, other_frequencies = postings[term]
-        passages, own, theirs = np.intersect1d(
+        passages, places, other_places = np.intersect1d(
             passages, other_passages, assume_unique=True, return_indices=True
         )
-        frequencies = np.minimum(frequencies[own], other_frequencies[theirs])
+        frequencies = np.minimum(frequencies[places], other_frequencies[other_places])
     return passages, frequencies
 
 
-def _live_counts(postings: Postings, read: Read, live: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(terms,) how many live passages hold each of the terms."""
+def _live_counts(segment: SearchableSegment, postings: TermPostings) -> NDArray[np.int64]:
+    """Return (terms,) how many live passages hold each term."""
+    live = segment.live
+    if live is None:
+        return postings.counts
     try:
-        counts = [np.count_nonzero(live[read.positions[a:b]]) for a, b in read.ranges.tolist()]
+        counts = [
+            np.count_nonzero(live[postings.positions[start:stop]])
+            for start, stop in postings.ranges.tolist()
+        ]
     except IndexError:
-        postings.check(read.joined())
+        segment.postings.check(postings.joined())
         raise
     return np.array(counts, np.int64)
 
 
 def _vocabulary_frequencies(segments: Sequence[SearchableSegment]) -> NDArray[np.int64]:
-    """The document frequency over all segments of each term that a live passage holds."""
+    """Return the document frequency over all segments of each term that a live passage holds."""
     if len(segments) == 1:
         totals = segments[0].postings.document_frequencies(segments[0].live)
     else:
@@ -388,72 +390,76 @@ def _vocabulary_frequencies(segments: Sequence[SearchableSegment]) -> NDArray[np
     return totals[totals > 0]
 
 
-_NO_BITS = np.empty(0, np.uint8)
-
-
-class Best(NamedTuple):
-    """Passages of one segment, scores descending, equal ones by position."""
+class SegmentMatches(NamedTuple):
+    """Passages of one segment, (m,) each: scores descend, equal ones are ordered by position."""
 
     positions: NDArray[np.int64]
     scores: NDArray[np.float64]
 
 
-def best_passages(
+def search_segment(
     segment: SearchableSegment,
-    read: Read,
+    postings: TermPostings,
     factors: NDArray[np.float64],
     formula: Formula,
     k: int,
-    allowed: Allowed | None = None,
-) -> Best:
-    """The `k` best passages that hold a term, exactly; fewer if fewer do."""
+    mask: Allowed | None = None,
+) -> SegmentMatches:
+    """Find exactly the `k` best live passages that hold a term; fewer if fewer do."""
     if compiled is not None:
-        segment.postings.check_lengths(read)
-        most = min(k, int(read.counts.sum())) or 1
-        best = Best(np.empty(most, np.int64), np.empty(most))
-        mask = _NO_BITS if segment.live is None else segment.live
-        bits = _NO_BITS if allowed is None else allowed.bits
-        lengths = segment.postings.lengths
-        found = compiled.best(*read[:3], factors, lengths, *formula, mask, bits, *best)
-        if found >= 0:
-            return Best(best.positions[:found], best.scores[:found])
-        # Impossible postings are named below.
-    return best_by_numpy(segment, read, factors, formula, k, allowed)
+        segment.postings.check_lengths(postings)
+        most = min(k, int(postings.counts.sum())) or 1
+        best = SegmentMatches(np.empty(most, np.int64), np.empty(most))
+        count = compiled.best(
+            postings.positions,
+            postings.frequencies,
+            postings.ranges,
+            factors,
+            segment.postings.lengths,
+            *formula,
+            _NO_BITS if segment.live is None else segment.live,
+            _NO_BITS if mask is None else mask.bits,
+            *best,
+        )
+        if count >= 0:
+            return SegmentMatches(best.positions[:count], best.scores[:count])
+        # NumPy's form names the impossible postings.
+    return search_segment_by_numpy(segment, postings, factors, formula, k, mask)
 
 
-def best_by_numpy(
+def search_segment_by_numpy(
     segment: SearchableSegment,
-    read: Read,
+    postings: TermPostings,
     factors: NDArray[np.float64],
     formula: Formula,
     k: int,
-    allowed: Allowed | None = None,
-) -> Best:
-    """As `best_passages`, without a compiler."""
-    postings = segment.postings
-    joined = read.joined()
-    postings.check(joined)
-    lengths = postings.lengths_of(joined.positions, joined.frequencies)
+    mask: Allowed | None = None,
+) -> SegmentMatches:
+    """Do the work of `search_segment` without compiled code."""
+    joined = postings.joined()
+    segment.postings.check(joined)
+    lengths = segment.postings.lengths_of(joined.positions, joined.frequencies)
     values = np.repeat(factors, joined.counts) * weights(formula, joined.frequencies, lengths)
+    size = len(segment.postings)
     # bincount returns integers for an empty array.
-    scores = np.bincount(joined.positions, values, len(postings)).astype(np.float64, copy=False)
-    matches = np.zeros(len(postings), np.bool_)
+    scores = np.bincount(joined.positions, values, size).astype(np.float64, copy=False)
+    matches = np.zeros(size, np.bool_)
     matches[joined.positions] = True
     if segment.live is not None:
         matches &= segment.live
-    if allowed is not None:
-        matches &= allowed.at(np.arange(len(postings)))
-    held = np.flatnonzero(matches)
-    top = held[top_places(scores[held], k)]
-    return Best(top, scores[top])
+    if mask is not None:
+        matches &= mask.at(np.arange(size))
+    positions = np.flatnonzero(matches)
+    best = positions[top_places(scores[positions], k)]
+    return SegmentMatches(best, scores[best])
 
 
 def top_places(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
-    """The places of the `k` largest of (n,) scores, descending; equal ones by place, ascending."""
-    chosen = np.arange(len(scores))
+    """Return the places of the `k` largest of (n,) scores, descending; ties by place."""
+    places = np.arange(len(scores))
     if len(scores) > k:
         threshold = np.partition(scores, -k)[-k]
         above = np.flatnonzero(scores > threshold)
-        level = np.flatnonzero(scores == threshold)
-        chosen = np.sort(np.concatenate([above, level[: k - len(above)]]))
-    return chosen[np.argsort(-scores[chosen], kind="stable")]
+        tied = np.flatnonzero(scores == threshold)
+        places = np.sort(np.concatenate([above, tied[: k - len(above)]]))
+    return places[np.argsort(-scores[places], kind="stable")]

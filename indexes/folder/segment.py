@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.postings import Postings, merge_postings
+from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import SearchableSegment
 from indexes.files import (
     GrowingArray,
@@ -387,6 +387,8 @@ def merge_segments(
     dimensions = live[0].segment.vectors.shape[1]
 
     def write(new: Path) -> SegmentStructure:
+        from indexes.bm25.merging import merge_postings
+
         save_array(new / IDS_FILE, ids)
         with GrowingArray(new / VECTORS_FILE, np.dtype("<f4"), (dimensions,)) as vectors:
             for one in live:

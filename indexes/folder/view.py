@@ -185,8 +185,8 @@ if hasattr(os, "register_at_fork"):
 
 # Filters whose passages are kept in memory, a few bits a passage each.
 _FILTERS = 8
-# Passages remembered with the ids of their documents, and those whose documents were unaltered.
-_REMEMBERED = 65_536
+# Passages whose documents were compared with their checksums; see docs/design/remembered.md.
+_VERIFIED = 65_536
 
 
 @dataclass
@@ -203,8 +203,6 @@ class Commit:
     segments: tuple[LiveSegment, ...] = ()
     # Which passages of a segment belong to one document, where that was asked for.
     owners: Owners = field(default_factory=dict)
-    # Of passages that were ranked, the ids of their documents.
-    documents: dict[int, str] = field(default_factory=dict)
     # Ids of passages whose documents were found unaltered.
     verified: set[int] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -323,14 +321,7 @@ class FolderView:
         return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
-        known = self.commit.documents
-        if missing := [one for one in passages if one not in known]:
-            if len(known) >= _REMEMBERED:
-                # Another dictionary, since other threads read this one.
-                known = {one: known[one] for one in passages if one in known}
-                self.commit.documents = known
-            known.update(self._rows("passage, id", missing))
-        return {one: known[one] for one in passages}
+        return dict(self._rows("passage, id", passages))
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         rows = self._rows(f"passage, start, stop, {self.commit.columns}", passages)
@@ -346,7 +337,7 @@ class FolderView:
                     is_known = is_whole and checksum == document_checksum([span], *document[1:7])
                     if not is_known and span not in checked_passages(self._connection, document):
                         raise ValueError(f"passage {passage} belongs to another document")
-                    if len(verified) >= _REMEMBERED:
+                    if len(verified) >= _VERIFIED:
                         verified.clear()
                     verified.add(passage)
                 values = {} if metadata == "{}" else json.loads(metadata)

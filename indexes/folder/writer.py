@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.postings import merged_positions
+from indexes.bm25.merging import merged_positions
 from indexes.errors import StorageError
 from indexes.files import readable, storage_errors
 from indexes.filters import columns

@@ -19,10 +19,15 @@ from indexes.bm25.postings import (
     POSITIONS,
     TERMS,
     Postings,
-    Read,
+    TermPostings,
     find_by_python,
 )
-from indexes.bm25.scoring import BM25Settings, SearchableSegment, best_by_numpy, best_passages
+from indexes.bm25.scoring import (
+    BM25Settings,
+    SearchableSegment,
+    search_segment,
+    search_segment_by_numpy,
+)
 from indexes.compiled import compiled
 from indexes.filters.columns import Allowed
 from indexes.vectors.flat import exact_scores
@@ -49,15 +54,15 @@ def postings_of(rows, frequencies, lengths, n):
     }
     postings = Postings(files, 0)
     counts = np.array([len(row) for row in rows], np.int64)
-    return postings, Read.of(positions, postings._frequencies, counts)
+    return postings, TermPostings.of(positions, postings._frequencies, counts)
 
 
 def check_equal(postings, read, formula, factors, k, allowed, *, deleted):
     n = len(postings)
     live = np.arange(n) % 5 > 0 if deleted else None
     segment = SearchableSegment(postings, live)
-    found = best_passages(segment, read, factors, formula, k, allowed)
-    expected = best_by_numpy(segment, read, factors, formula, k, allowed)
+    found = search_segment(segment, read, factors, formula, k, allowed)
+    expected = search_segment_by_numpy(segment, read, factors, formula, k, allowed)
     assert found.positions.tolist() == expected.positions.tolist()
     assert found.scores.tobytes() == expected.scores.tobytes()
     ranked = np.lexsort((found.positions, -found.scores))
@@ -249,10 +254,10 @@ def test_many_threads_can_search_at_once():
     rows = [np.flatnonzero(chance.random(60_000) < share).tolist() for share in (0.2, 0.01)]
     postings, read = postings_of(rows, [1, 2, 1], [5, 9, 3, 4], 60_000)
     given = SearchableSegment(postings), read, chance.random(2), formula_of(BM25Settings(), 5.25)
-    expected = best_by_numpy(*given, 100).scores.tobytes()
+    expected = search_segment_by_numpy(*given, 100).scores.tobytes()
 
     def search(_):
-        return best_passages(*given, 100).scores.tobytes()
+        return search_segment(*given, 100).scores.tobytes()
 
     with ThreadPoolExecutor(8) as threads:
         assert set(threads.map(search, range(800))) == {expected}

@@ -10,7 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from index_samples import lookup
 
+import indexes.bm25.merging
 import indexes.bm25.postings
+from indexes.bm25.merging import merge_postings
 from indexes.bm25.postings import (
     COUNTS,
     FREQUENCIES,
@@ -19,7 +21,6 @@ from indexes.bm25.postings import (
     POSITIONS,
     TERMS,
     Postings,
-    merge_postings,
 )
 from indexes.bm25.scoring import SearchableSegment
 from indexes.errors import DamagedIndexError
@@ -66,7 +67,7 @@ def test_every_term_is_found_where_it_occurs_and_no_other(passages, strangers):
 
 
 def test_of_many_terms_those_that_a_search_meets_are_checked(tmp_path, monkeypatch):
-    monkeypatch.setattr(indexes.bm25.postings, "_TOGETHER", 16)
+    monkeypatch.setattr(indexes.bm25.postings, "_CHECKED_TOGETHER", 16)
     terms = [f"term{i:05}" for i in range(5000)]
     Postings.build([term] for term in terms).write(tmp_path)
     sums, guards = {}, {}
@@ -225,7 +226,7 @@ def files(folder):
 
 @pytest.mark.parametrize("block", [1, 3, 10**6])
 def test_merged_is_as_built_anew(block, monkeypatch):
-    monkeypatch.setattr(indexes.bm25.postings, "_BLOCK", block)
+    monkeypatch.setattr(indexes.bm25.merging, "_MERGED_TOGETHER", block)
 
     @settings(max_examples=50, deadline=None)
     @given(SEGMENTS, st.randoms(use_true_random=False))
