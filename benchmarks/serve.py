@@ -218,7 +218,7 @@ def _peer(vectors: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     from retriever.encoders import DEFAULT_MODEL, find_model
-    from retriever.service import bound_socket
+    from retriever.service import open_socket
 
     model = SentenceTransformer(str(find_model(DEFAULT_MODEL, download=False).path), device="cpu")
     held = np.load(vectors).astype(np.float32)
@@ -239,7 +239,7 @@ def _peer(vectors: Path) -> None:
             ]
         }
 
-    with bound_socket("127.0.0.1", 0) as listening:
+    with open_socket("127.0.0.1", 0) as listening:
         print(f"http://127.0.0.1:{listening.getsockname()[1]}/", flush=True)
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 

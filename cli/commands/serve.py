@@ -152,7 +152,7 @@ def serve_command(
     require_extra("serve", "the service", "fastapi", "uvicorn", "prometheus_client")
     if watch:
         require_extra("watch", "--watch", "watchfiles")
-    from retriever.service import bound_socket, create_app
+    from retriever.service import create_app, open_socket
 
     _refuse_conflicts(host, token, service)
     settings = service.settings(token)
@@ -164,7 +164,7 @@ def serve_command(
             stack, indexes, query_map, synonyms, encoder, lock_timeout=_LOCK_TIMEOUT
         )
         app = create_app(named_indexes, settings, reranker=reranker)
-        listening = stack.enter_context(bound_socket(host, service.port))
+        listening = stack.enter_context(open_socket(host, service.port))
         if watch:
             stop = threading.Event()
             stack.callback(stop.set)
@@ -198,7 +198,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     """Serve until a signal ends the service."""
     import warnings
 
-    from retriever.service import server_of
+    from retriever.service import create_server
 
     # Warnings of a filter are part of the answer. A truncated text is no news for the server's log.
     warnings.filterwarnings("ignore", message="(filter|facets): no document|.*were cut$")
@@ -212,4 +212,4 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     gc.set_threshold(10_000, 20, 20)
     # The thread of the connections gets its turn soon while other threads compute in Python.
     sys.setswitchinterval(5e-4)
-    server_of(app).run(sockets=[listening])
+    create_server(app).run(sockets=[listening])

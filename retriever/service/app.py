@@ -1,4 +1,4 @@
-"""The application: its routes, what they share, and the page at /."""
+"""The application: its routes, the state that they share, and the page at /."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from retriever.service.guard import Guard
 from retriever.service.limits import SEARCH_PATH, Catalog, ServiceSettings, answer_errors
 
 _LOG = logging.getLogger("retriever.service")
-# One batch is ranked while the next one is encoded.
+# Threads of a batcher: one batch is ranked while the next one is encoded.
 _THREADS = 2
+# File name and media type by path.
 _PAGE = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
@@ -49,13 +50,13 @@ def create_app(
     *,
     reranker: Reranker | None = None,
 ) -> FastAPI:
-    """An ASGI application that serves indexes and the search page.
+    """Return an ASGI application that serves indexes and the search page.
 
     Args:
-        indexes: by the names under which clients ask for them; the first one is the default. The
-            caller closes them after the application has shut down.
-        settings: what is allowed; None for reading by anybody who can connect.
-        reranker: for requests that ask for it; see `load_reranker`.
+        indexes: indexes by the name that clients use; the first one is the default. The caller
+            closes them after the application has shut down.
+        settings: permissions and limits; None lets anybody who can connect read.
+        reranker: reranker for requests with `rerank`; see `load_reranker`.
 
     Raises:
         ConfigError: there is no index.
@@ -65,38 +66,17 @@ def create_app(
     limits = settings or ServiceSettings()
     catalog = Catalog(dict(indexes), limits, reranker)
     registry = CollectorRegistry()
-    sizes = Histogram(
-        "retriever_batch_size",
-        "Queries and texts that ran together.",
-        ["work"],
-        buckets=(1, 2, 4, 8, 16, 32, 64),
-        registry=registry,
-    )
-    batchers: dict[str, Batcher[Any, Any]] = {
-        work: Batcher(
-            run,
-            size=size,
-            wait=limits.batch_wait,
-            queue=limits.queue,
-            threads=_THREADS,
-            observe=sizes.labels(work).observe,
-        )
-        for work, run, size in (
-            ("search", partial(searching.answers, reranker=reranker), limits.batch),
-            ("embeddings", compatible.encoded, limits.batch),
-            ("rerank", partial(compatible.relevances, reranker=reranker), 1),
-        )
-    }
+    batchers = _create_batchers(limits, reranker, registry)
     writing = ThreadPoolExecutor(1, "retriever-write")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        for one in batchers.values():
-            one.start()
+        for batcher in batchers.values():
+            batcher.start()
         loading = asyncio.create_task(asyncio.to_thread(_load_encoders, catalog))
         yield
-        for one in batchers.values():
-            await one.stop()
+        for batcher in batchers.values():
+            await batcher.stop()
         await loading
         await asyncio.to_thread(writing.shutdown)
 
@@ -108,26 +88,25 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        # The guard takes off the slash: a redirect would lose what a proxy has taken off.
+        # The guard removes the slash: a redirect would lose the root path that a proxy removes.
         redirect_slashes=False,
         responses=dict.fromkeys(("4XX", "5XX"), _ERROR),
     )
     answer_errors(app)
-    # Set by whoever runs the application when it is about to end, so that no change runs for long.
+    # The server sets it when it is about to end, so that no change runs for long.
     app.state.stopping = Event()
     routers = [
         searching.router(catalog, batchers["search"]),
         documents.router(catalog, writing, app.state.stopping),
         compatible.router(catalog, batchers["embeddings"], batchers["rerank"]),
-        _status(catalog, registry, batchers),
+        _status_router(catalog, registry, batchers),
     ]
     for router in routers:
         app.include_router(router)
-    addresses = {getattr(route, "path", "/") for router in routers for route in router.routes}
-    _check_root_path(limits.root_path, {*addresses, *_PAGE, str(app.openapi_url)})
-
-    for path, (name, kind) in _PAGE.items():
-        app.add_route(path, _static(name, kind))
+    paths = {getattr(route, "path", "/") for router in routers for route in router.routes}
+    _check_root_path(limits.root_path, {*paths, *_PAGE, str(app.openapi_url)})
+    for path, (name, media_type) in _PAGE.items():
+        app.add_route(path, _serve_file(name, media_type))
     if limits.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -139,19 +118,47 @@ def create_app(
     return app
 
 
-def _check_root_path(root_path: str, addresses: Iterable[str]) -> None:
-    """Refuse a root path below which an address could also be one without it."""
+def _create_batchers(
+    limits: ServiceSettings, reranker: Reranker | None, registry: CollectorRegistry
+) -> dict[str, Batcher[Any, Any]]:
+    """Return a batcher for each kind of work."""
+    sizes = Histogram(
+        "retriever_batch_size",
+        "Queries and texts that ran together.",
+        ["work"],
+        buckets=(1, 2, 4, 8, 16, 32, 64),
+        registry=registry,
+    )
+    return {
+        work: Batcher(
+            run,
+            size=size,
+            wait=limits.batch_wait,
+            queue=limits.queue,
+            threads=_THREADS,
+            observe=sizes.labels(work).observe,
+        )
+        for work, run, size in (
+            ("search", partial(searching.answer_jobs, reranker=reranker), limits.batch),
+            ("embeddings", compatible.encode_jobs, limits.batch),
+            ("rerank", partial(compatible.score_jobs, reranker=reranker), 1),
+        )
+    }
+
+
+def _check_root_path(root_path: str, paths: Iterable[str]) -> None:
+    """Raise ConfigError if a path below `root_path` could also be a path without it."""
     first = root_path[1:].partition("/")[0]
-    own = {address.split("/")[1] for address in addresses} - {SEARCH_PATH[1:]}
-    if first and first in own:
+    first_parts = {path.split("/")[1] for path in paths} - {SEARCH_PATH[1:]}
+    if first and first in first_parts:
         raise ConfigError(
             f"root_path: /{first} is an address of the service itself; choose another one"
         )
 
 
-def _static(name: str, kind: str) -> Callable[[Request], Response]:
+def _serve_file(name: str, media_type: str) -> Callable[[Request], Response]:
     content = (files("retriever.service") / "page" / name).read_bytes()
-    return lambda request: Response(content, media_type=kind)
+    return lambda request: Response(content, media_type=media_type)
 
 
 def _load_encoders(catalog: Catalog) -> None:
@@ -165,20 +172,22 @@ def _load_encoders(catalog: Catalog) -> None:
             _LOG.warning("%s: only --mode bm25 can be used: %s", name, error)
 
 
-def _status(
+def _status_router(
     catalog: Catalog, registry: CollectorRegistry, batchers: Mapping[str, Batcher[Any, Any]]
 ) -> APIRouter:
-    """Routes that say what is served and how it fares."""
+    """Return the routes for the state of the service and its indexes."""
     routes = APIRouter(tags=["service"])
     limits = catalog.settings
-    held = Gauge("retriever_documents", "Documents of each index.", ["index"], registry=registry)
+    document_counts = Gauge(
+        "retriever_documents", "Documents of each index.", ["index"], registry=registry
+    )
     waiting = Gauge(
         "retriever_waiting", "Queries and texts that wait.", ["work"], registry=registry
     )
 
     @routes.get("/info", summary="The indexes and the limits")
     def info() -> Any:
-        """What each index is and holds, its metadata fields, and what the service allows."""
+        """Describe each index, its metadata fields, and the limits of the service."""
         return {
             "version": _VERSION,
             "default": catalog.default,
@@ -188,33 +197,33 @@ def _status(
                 name: getattr(limits, name)
                 for name in ("max_k", "max_queries", "max_text", "max_texts", "max_upload")
             },
-            "indexes": {name: _described(index) for name, index in catalog.indexes.items()},
+            "indexes": {name: _describe_index(index) for name, index in catalog.indexes.items()},
         }
 
     @routes.head("/health", include_in_schema=False)
     @routes.get("/health", summary="Whether the indexes can be read")
     def health() -> Any:
-        """Status 200 if all can be read."""
+        """Answer with status 200 if all indexes can be read."""
         for index in catalog.indexes.values():
             len(index)
         return {"status": "ok"}
 
     @routes.get("/metrics", summary="Counts for Prometheus", response_class=PlainTextResponse)
     def metrics() -> Response:
-        """In the text format of Prometheus."""
+        """Return counts in the text format of Prometheus."""
         for name, index in catalog.indexes.items():
-            held.labels(name).set(len(index))
-        for work, one in batchers.items():
-            waiting.labels(work).set(one.waiting)
+            document_counts.labels(name).set(len(index))
+        for work, batcher in batchers.items():
+            waiting.labels(work).set(batcher.waiting)
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return routes
 
 
-def _described(index: Index) -> dict[str, Any]:
-    # Where an index is kept is nobody else's business.
+def _describe_index(index: Index) -> dict[str, Any]:
+    # Clients need not know where an index is stored.
     hidden = ("index", "folder", "remains", "store")
     return {
-        **{name: one for name, one in index.info().items() if name not in hidden},
-        "fields": {one.name: one._asdict() for one in index.fields()},
+        **{name: value for name, value in index.info().items() if name not in hidden},
+        "fields": {field.name: field._asdict() for field in index.fields()},
     }

@@ -1,4 +1,4 @@
-"""Routes that other programs already speak: OpenAI's embeddings, Cohere's and Jina's rerank."""
+"""Routes that are compatible with OpenAI's embeddings and with Cohere's and Jina's rerank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from retriever.errors import BadInputError
 from retriever.index.index import Index
 from retriever.search.queries import check_query
 from retriever.search.reranking import Reranker
-from retriever.service.batching import Batcher, in_groups
+from retriever.service.batching import Batcher, run_in_groups
 from retriever.service.limits import Catalog, ServiceError, check_number
 
 Scores = NDArray[np.float32]
@@ -26,9 +26,9 @@ _Model = Annotated[
 
 
 class EmbeddingsRequest(BaseModel):
-    """As OpenAI's; fields that make no difference here are ignored."""
+    """A request as OpenAI defines it; fields without meaning here are ignored."""
 
-    # Anything in a list: token ids are refused in words of their own.
+    # Any list, since token ids have an error message of their own.
     input: str | list[Any] = Field(
         description="A text or several.", examples=[["Sailing ships need wind."]]
     )
@@ -47,7 +47,7 @@ class RerankDocument(BaseModel):
 
 
 class RerankRequest(BaseModel):
-    """As Cohere's and Jina's; fields that make no difference here are ignored."""
+    """A request as Cohere and Jina define it; fields without meaning here are ignored."""
 
     query: str = Field(min_length=1, examples=["what moves a boat"])
     documents: list[str | RerankDocument] = Field(
@@ -64,24 +64,27 @@ class RerankRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class EncodingJob:
-    """Passages, or queries, to encode by the encoder of an index."""
+    """Texts, passages or queries, for the encoder of an index."""
 
     index: Index
     texts: tuple[str, ...]
     query: bool
 
 
-class Encoded(NamedTuple):
-    """Vectors, (texts, d) float32; how many word pieces they have; how many texts were cut."""
+class EncodedTexts(NamedTuple):
+    """The vectors of a job."""
 
+    # (texts, dimensions)
     vectors: NDArray[np.float32]
+    # Number of word pieces that were read.
     pieces: int
+    # Number of texts that were cut.
     truncated: int
 
 
 @dataclass(frozen=True, slots=True)
 class RerankJob:
-    """A query and the texts to score for it."""
+    """A query and texts to score for it."""
 
     index: Index
     query: str
@@ -89,9 +92,11 @@ class RerankJob:
 
 
 def router(
-    catalog: Catalog, encoding: Batcher[EncodingJob, Encoded], reranking: Batcher[RerankJob, Scores]
+    catalog: Catalog,
+    encoding: Batcher[EncodingJob, EncodedTexts],
+    reranking: Batcher[RerankJob, Scores],
 ) -> APIRouter:
-    """The routes; the batchers run `encoded` and `relevances`."""
+    """Return the routes; the batchers run `encode_jobs` and `score_jobs`."""
     routes = APIRouter(tags=["compatible"])
 
     @routes.get("/v1/models", summary="The indexes, as OpenAI lists models")
@@ -104,64 +109,34 @@ def router(
         return {"object": "list", "data": names}
 
     @routes.post("/v1/embeddings", summary="Encode texts, as OpenAI does")
-    async def embeddings(request: Request, asked: EmbeddingsRequest) -> Any:
+    async def embeddings(request: Request, body: EmbeddingsRequest) -> Any:
         """Vectors by the encoder of an index. Texts beyond its window are cut;
         `usage.truncated` counts them.
         """
-        texts = [asked.input] if isinstance(asked.input, str) else asked.input
-        if not texts:
-            raise BadInputError("input: expected one text or several, found none")
-        if not all(isinstance(text, str) for text in texts):
-            raise ServiceError(
-                400, "input: expected texts alone; token ids depend on another tokenizer"
-            )
-        _check_texts(catalog, "input", texts)
-        index = catalog.of_model(asked.model)
-        dimensions = index.encoder_spec.dimensions
-        if asked.dimensions not in (None, dimensions):
-            raise BadInputError(
-                f"dimensions: the encoder has {dimensions}, found {asked.dimensions}; leave it out"
-            )
-        job = EncodingJob(index, tuple(texts), asked.input_type == "query")
-        result = await encoding.result(request, job, len(texts))
-        data = [
-            {
-                "object": "embedding",
-                "index": place,
-                "embedding": base64.b64encode(row.tobytes()).decode()
-                if asked.encoding_format == "base64"
-                else row.tolist(),
-            }
-            for place, row in enumerate(result.vectors.astype("<f4"))
-        ]
-        usage = {
-            "prompt_tokens": result.pieces,
-            "total_tokens": result.pieces,
-            "truncated": result.truncated,
-        }
-        model = asked.model or catalog.default
-        return {"object": "list", "data": data, "model": model, "usage": usage}
+        job = _encoding_job(catalog, body)
+        result = await encoding.result(request, job, len(job.texts))
+        return _embeddings_response(body, body.model or catalog.default, result)
 
     @routes.post("/v1/rerank", summary="Rank texts for a query, as Cohere and Jina do")
     @routes.post("/v2/rerank", summary="The same, where Cohere's second version expects it")
-    async def rerank(request: Request, asked: RerankRequest) -> Any:
+    async def rerank(request: Request, body: RerankRequest) -> Any:
         """By the reranker of the service; without one by cosine (or inner product, if the encoder
         does not normalize). Equal scores are in the order of the documents.
         """
-        catalog.check_text("query", asked.query)
-        check_query(asked.query)
-        texts = [one if isinstance(one, str) else one.text for one in asked.documents]
+        catalog.check_text("query", body.query)
+        check_query(body.query)
+        texts = [text if isinstance(text, str) else text.text for text in body.documents]
         _check_texts(catalog, "documents", texts)
-        job = RerankJob(catalog.of_model(asked.model), asked.query, tuple(texts))
+        job = RerankJob(catalog.of_model(body.model), body.query, tuple(texts))
         scores = await reranking.result(request, job, len(texts))
         results: list[dict[str, Any]] = []
-        for place in np.argsort(-scores, kind="stable")[: asked.top_n].tolist():
-            results.append({"index": place, "relevance_score": float(scores[place])})
-            if asked.return_documents:
-                results[-1]["document"] = {"text": texts[place]}
+        for position in np.argsort(-scores, kind="stable")[: body.top_n].tolist():
+            results.append({"index": position, "relevance_score": float(scores[position])})
+            if body.return_documents:
+                results[-1]["document"] = {"text": texts[position]}
         return {
             "id": "",
-            "model": asked.model or catalog.default,
+            "model": body.model or catalog.default,
             "results": results,
             "meta": {"api_version": {"version": request.scope["route"].path[2:3]}},
             "usage": {"total_tokens": 0},
@@ -170,38 +145,74 @@ def router(
     return routes
 
 
+def _encoding_job(catalog: Catalog, body: EmbeddingsRequest) -> EncodingJob:
+    """Check a request."""
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    if not texts:
+        raise BadInputError("input: expected one text or several, found none")
+    if not all(isinstance(text, str) for text in texts):
+        raise ServiceError(
+            400, "input: expected texts alone; token ids depend on another tokenizer"
+        )
+    _check_texts(catalog, "input", texts)
+    index = catalog.of_model(body.model)
+    dimensions = index.encoder_spec.dimensions
+    if body.dimensions not in (None, dimensions):
+        raise BadInputError(
+            f"dimensions: the encoder has {dimensions}, found {body.dimensions}; leave it out"
+        )
+    return EncodingJob(index, tuple(texts), body.input_type == "query")
+
+
+def _embeddings_response(
+    body: EmbeddingsRequest, model: str, result: EncodedTexts
+) -> dict[str, Any]:
+    data = []
+    for position, row in enumerate(result.vectors.astype("<f4")):
+        embedding: Any = row.tolist()
+        if body.encoding_format == "base64":
+            embedding = base64.b64encode(row.tobytes()).decode()
+        data.append({"object": "embedding", "index": position, "embedding": embedding})
+    usage = {
+        "prompt_tokens": result.pieces,
+        "total_tokens": result.pieces,
+        "truncated": result.truncated,
+    }
+    return {"object": "list", "data": data, "model": model, "usage": usage}
+
+
 def _check_texts(catalog: Catalog, what: str, texts: Sequence[str]) -> None:
     check_number(what, len(texts), catalog.settings.max_texts)
     for number, text in enumerate(texts, start=1):
         check_query(text, number)
 
 
-def encoded(jobs: Sequence[EncodingJob]) -> list[Encoded | Exception]:
-    """The vectors of each job; those of one encoder are computed together."""
-    return in_groups(jobs, lambda job: (id(job.index), job.query), _encoded_together)
+def encode_jobs(jobs: Sequence[EncodingJob]) -> list[EncodedTexts | Exception]:
+    """Encode the texts of jobs; the jobs of one encoder run together."""
+    return run_in_groups(jobs, lambda job: (id(job.index), job.query), _encode_together)
 
 
-def _encoded_together(jobs: Sequence[EncodingJob]) -> list[Encoded]:
+def _encode_together(jobs: Sequence[EncodingJob]) -> list[EncodedTexts]:
     encoder = jobs[0].index.encoder
     query = jobs[0].query
     texts = [text for job in jobs for text in job.texts]
-    pieces = np.array([len(one) for one in encoder.tokenize(texts, query=query)])
+    lengths = np.array([len(tokens) for tokens in encoder.tokenize(texts, query=query)])
     vectors = encoder.encode(texts, query=query)
     window = encoder.spec.max_length
     stop = 0
     results = []
     for job in jobs:
         start = stop
-        stop = stop + len(job.texts)
-        own = pieces[start:stop]
-        read = np.minimum(own, window).sum()
-        cut = np.count_nonzero(own > window)
-        results.append(Encoded(vectors[start:stop], int(read), int(cut)))
+        stop += len(job.texts)
+        job_lengths = lengths[start:stop]
+        pieces = int(np.minimum(job_lengths, window).sum())
+        truncated = int(np.count_nonzero(job_lengths > window))
+        results.append(EncodedTexts(vectors[start:stop], pieces, truncated))
     return results
 
 
-def relevances(jobs: Sequence[RerankJob], reranker: Reranker | None) -> list[Scores]:
-    """The scores of the texts of a batch's one job, by a reranker or the encoder of the index."""
+def score_jobs(jobs: Sequence[RerankJob], reranker: Reranker | None) -> list[Scores]:
+    """Score the texts of one job, by a reranker or by the encoder of the index."""
     (job,) = jobs
     if reranker is not None and not reranker.reads_vectors:
         return [reranker.score(job.query, None, job.texts, None)]

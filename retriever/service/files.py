@@ -1,11 +1,11 @@
 """The files of documents, which a browser opens: `retriever serve --open-files`.
 
-A client names a document, never a path. Its file is one that the index remembers of a source, and
-it is opened folder by folder without following a link, so that nothing that is put in the place of
-a folder meanwhile leads out of the source. A document that is a part of a file, such as a line or
-the message of a mailbox, has none.
+A client names a document, never a path. The index remembers the files of its sources. A file is
+opened folder by folder without following links, so that a folder that is replaced meanwhile cannot
+lead out of the source. A document that is a part of a file, such as a line or the message of a
+mailbox, has no file.
 
-What a browser shows is a PDF or plain text; all else is a download, since HTML, SVG and the like
+A browser shows a PDF or plain text. Every other file is a download, since HTML, SVG and the like
 could run as a page of the service.
 """
 
@@ -32,16 +32,17 @@ from retriever.service.limits import ServiceError
 PDF = "application/pdf"
 TEXT = "text/plain; charset=utf-8"
 DOWNLOAD = "application/octet-stream"
+# Bytes that are read at once.
 _CHUNK = 2**18
 _SANDBOX = "sandbox; default-src 'none'; frame-ancestors 'none'"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe that takes the place of the file does not wait for its other end.
+# Non-blocking: a pipe in place of the file does not wait for its other end.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentFile:
-    """An open file, its name, its size in bytes and the media type under which it is given."""
+    """An open file, its name, its size in bytes and its media type in the response."""
 
     stream: BinaryIO
     name: str
@@ -53,15 +54,15 @@ def open_document_file(index: Index, id_: str) -> DocumentFile:
     """Open the file of a document.
 
     Raises:
-        ServiceError: 404 if the index has no such document, or that has no file that can be read;
-            403 if the file leads out of its source, or is no plain file.
+        ServiceError: 404 if the index has no such document, or its file cannot be read; 403 if
+            the file leads out of its source, or is no plain file.
     """
     if "\0" in id_ or id_ not in index:
         raise ServiceError(404, f"the index holds no document {id_!r:.80}")
     refusal = ServiceError(404, f"the document {id_!r:.80} is no file of a source of the index")
-    for source, path in _places(index, id_):
+    for source, path in _source_paths(index, id_):
         try:
-            return _document_file(source, path)
+            return _open_in_source(source, path)
         except _RefusedError as error:
             refusal = ServiceError(403, f"the file of {id_!r:.80} is not opened: {error}")
         except (OSError, ValueError) as error:
@@ -70,8 +71,8 @@ def open_document_file(index: Index, id_: str) -> DocumentFile:
     raise refusal
 
 
-def offered_type(index: Index, id_: str) -> str | None:
-    """The media type of the file of a document; None if it cannot be opened."""
+def file_media_type(index: Index, id_: str) -> str | None:
+    """Return the media type of the file of a document; None if it cannot be opened."""
     with suppress(RetrieverError):
         file = open_document_file(index, id_)
         file.stream.close()
@@ -80,7 +81,7 @@ def offered_type(index: Index, id_: str) -> str | None:
 
 
 def file_response(file: DocumentFile) -> StreamingResponse:
-    """The response that gives a file, whose content can neither run nor be embedded."""
+    """Return the response with a file, whose content can neither run nor be embedded."""
     kind = "attachment" if file.media_type == DOWNLOAD else "inline"
     name = quote(file.name.encode(errors="replace"), safe="")
     headers = {
@@ -90,27 +91,27 @@ def file_response(file: DocumentFile) -> StreamingResponse:
         "Cross-Origin-Resource-Policy": "same-origin",
         "Accept-Ranges": "none",
     }
-    return StreamingResponse(_chunks(file), headers=headers, media_type=file.media_type)
+    return StreamingResponse(_read_chunks(file), headers=headers, media_type=file.media_type)
 
 
-async def _chunks(file: DocumentFile) -> AsyncIterator[bytes]:
-    """The bytes that the file had when it was opened, even if it grows."""
+async def _read_chunks(file: DocumentFile) -> AsyncIterator[bytes]:
+    """Yield the bytes that the file had when it was opened, even if it grows."""
     with file.stream as stream:
-        rest = file.size
-        while rest and (chunk := await asyncio.to_thread(stream.read, min(rest, _CHUNK))):
-            rest -= len(chunk)
+        remaining = file.size
+        while remaining and (chunk := await asyncio.to_thread(stream.read, min(remaining, _CHUNK))):
+            remaining -= len(chunk)
             yield chunk
 
 
-def _places(index: Index, id_: str) -> list[tuple[str, str]]:
-    """The sources that have a document as a file, and its path below each; empty for the source."""
+def _source_paths(index: Index, id_: str) -> list[tuple[str, str]]:
+    """Return the sources of a document, and its path below each; empty for the source itself."""
     if not memory_path(index.store).exists():
         return []
     with SourceMemory(index.store) as memory:
         return memory.places(id_)
 
 
-def _document_file(source: str, path: str) -> DocumentFile:
+def _open_in_source(source: str, path: str) -> DocumentFile:
     name = os.path.basename(path or source)
     stream = _open_below(source, path)
     try:
@@ -122,7 +123,7 @@ def _document_file(source: str, path: str) -> DocumentFile:
 
 
 class _RefusedError(Exception):
-    """A file that is not opened, since something else stands in its place."""
+    """A file that is not opened, since a link or something else is in its place."""
 
 
 def _open_below(source: str, path: str) -> BinaryIO:
@@ -143,13 +144,13 @@ def _open_below(source: str, path: str) -> BinaryIO:
             below = os.open(part, _FOLDER, dir_fd=folder)
             os.close(folder)
             folder = below
-        # To open a device can have an effect.
+        # Opening a device can have side effects.
         _check_plain(os.stat(name, dir_fd=folder, follow_symlinks=False))
         file = os.open(name, _FILE, dir_fd=folder)
     finally:
         os.close(folder)
     try:
-        # It may be another one than a moment ago.
+        # The file may have been replaced since the first check.
         _check_plain(os.fstat(file))
     except _RefusedError:
         os.close(file)
@@ -165,12 +166,12 @@ def _check_plain(status: os.stat_result) -> None:
 
 
 def _media_type(name: str, stream: BinaryIO) -> str:
-    """PDF and text by name or first bytes; reading goes on at the first byte."""
+    """Return the media type by name and first bytes; the stream is rewound."""
     head = stream.read(HEAD)
     stream.seek(0)
     if head.startswith(b"%PDF-") or name.lower().endswith(".pdf"):
         return PDF
     kind = kind_of(name, head)
-    # A name of text may stand for text that is compressed.
+    # The kind of a compressed text is text, too.
     is_text = kind is not None and KINDS[kind].is_text and not name.lower().endswith(".gz")
     return TEXT if is_text else DOWNLOAD

@@ -1,15 +1,15 @@
-"""What stands before every route: who may call, how much they may send, and for how long.
+"""The guard before every route: who may call, how much they may send, and for how long.
 
-- The `Host` header names localhost, an IP address or a host that was allowed. A web page that
-  points its own name at this machine (DNS rebinding) is refused.
-- The `Origin` header, if there is one, is the service's own or one that was allowed. Other web
-  pages may link to the page, and nothing else: a request without an `Origin`, such as one for an
-  image, could not read the answer, but it could time it.
+- The `Host` header names localhost, an IP address or an allowed host. A web page that points its
+  own name at this machine (DNS rebinding) is refused.
+- The `Origin` header, if there is one, is the service's own or an allowed one. Other web pages may
+  only link to the page. They may not even load an image: they could not read the answer, but they
+  could time it.
 - With a token, everything but the page and /health needs it.
 - A change is refused before its body is read, unless the service is writable.
-- A file is opened for programs of this machine alone, and for no other web page.
-- Behind a proxy the service has an address such as https://example.org/search/. What stands before
-  its own addresses there, the root path, is taken off, whether or not the proxy has done so.
+- Only programs of this machine can open a file, and no other web page.
+- Behind a proxy the service has an address such as https://example.org/search/. The root path
+  /search is removed, whether or not the proxy has removed it.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from retriever.service.limits import (
     is_loopback,
 )
 
-# What can be read without a token: the page asks for it.
+# Paths without a token; the page asks for it.
 _PUBLIC = frozenset({"/", "/page.css", "/page.js", "/health"})
 _DOCUMENTS = "/documents"
 _CHANGES = ("POST", "PUT", "DELETE")
-# Seconds in which a client may finish sending what is refused.
+# Seconds in which a client may finish to send a refused request.
 _DISCARD_SECONDS = 10.0
-# A name or an address, and a port.
+# A host name or IP address, and a port.
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(:[0-9]*)?")
-# Of every response.
+# Headers of every response.
 _HEADERS = [
     (
         b"content-security-policy",
@@ -58,10 +58,19 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"cross-origin-opener-policy", b"same-origin"),
 ]
+# Headers that a proxy adds to the requests that it forwards.
+_PROXY_HEADERS = (
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+)
 
 
 class Guard:
-    """Middleware that refuses requests that may not pass, and counts all of them."""
+    """Middleware that refuses forbidden requests, and counts all requests."""
 
     def __init__(
         self, app: ASGIApp, settings: ServiceSettings, registry: CollectorRegistry
@@ -88,7 +97,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = time.perf_counter()
+        start = time.perf_counter()
         status = 0
         settings = self._settings
         path = _path_below(scope, settings.root_path)
@@ -99,54 +108,63 @@ class Guard:
         scope = {**scope, "path": f"{root}{path}", "root_path": root}
         is_file = path == FILE_PATH
 
-        async def noted(message: Message) -> None:
+        async def send_response(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = _with_defaults(message["headers"])
+            # Each part of a file must be received in time.
             async with asyncio.timeout(settings.timeout if is_file else None):
                 await send(message)
 
-        change = scope["method"] in _CHANGES and path.startswith(_DOCUMENTS)
-        upload = scope["method"] == "POST" and path == _DOCUMENTS
-        limit = settings.max_upload if upload else settings.max_body
-        # A change has no limit of time but that each part arrives, and a file that each is taken.
-        body = _Body(receive, limit, settings.timeout if change else None)
+        is_change = scope["method"] in _CHANGES and path.startswith(_DOCUMENTS)
+        is_upload = scope["method"] == "POST" and path == _DOCUMENTS
+        limit = settings.max_upload if is_upload else settings.max_body
+        # Each part of a change must arrive in time.
+        body = _Body(receive, limit, settings.timeout if is_change else None)
         try:
-            refusal = self._refusal(scope, path, change=change, limit=limit)
+            refusal = self._refusal(scope, path, is_change=is_change, limit=limit)
             if refusal is not None:
-                await _refuse(refusal, scope, receive, noted)
+                await _refuse(refusal, scope, receive, send_response)
                 return
             if lacks_slash:
-                await _folder_redirect(settings.root_path, scope)(scope, receive, noted)
+                await _folder_redirect(settings.root_path, scope)(scope, receive, send_response)
                 return
             try:
                 # A change that has begun is finished, however long it takes.
-                async with asyncio.timeout(None if change or is_file else settings.timeout):
-                    await self._app(scope, body.receive, noted)
+                async with asyncio.timeout(None if is_change or is_file else settings.timeout):
+                    await self._app(scope, body.receive, send_response)
             except (TimeoutError, asyncio.CancelledError) as error:
                 if status:
                     raise
-                if isinstance(error, TimeoutError):
-                    late = f"no answer within {settings.timeout:g} seconds"
-                    refusal = ServiceError(504, f"{late}; ask for fewer queries or hits")
-                else:
-                    # uvicorn cancels what has not ended in time after SIGTERM.
-                    ended = "the service is stopping: send the request again; commits stay"
-                    refusal = ServiceError(503, ended)
-                await _answer(refusal, scope, receive, noted)
+                await _answer(self._interruption(error), scope, receive, send_response)
         finally:
-            # Only routes that exist: anybody can make up paths.
-            route = getattr(scope.get("route"), "path", "none")
-            method = scope["method"] if route != "none" else "none"
-            self._requests.labels(route, method, str(status or 499)).inc()
-            self._seconds.labels(route).observe(time.perf_counter() - begun)
+            self._count(scope, status, time.perf_counter() - start)
 
-    def _refusal(self, scope: Scope, path: str, *, change: bool, limit: int) -> ServiceError | None:
+    def _interruption(self, error: BaseException) -> ServiceError:
+        """Return the answer to a request that was interrupted."""
+        if isinstance(error, TimeoutError):
+            reason = f"no answer within {self._settings.timeout:g} seconds"
+            return ServiceError(504, f"{reason}; ask for fewer queries or hits")
+        # uvicorn cancels requests that have not ended in time after SIGTERM.
+        reason = "the service is stopping: send the request again; commits stay"
+        return ServiceError(503, reason)
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        # Only existing routes: a client can make up any number of paths.
+        route = getattr(scope.get("route"), "path", "none")
+        method = scope["method"] if route != "none" else "none"
+        self._requests.labels(route, method, str(status or 499)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def _refusal(
+        self, scope: Scope, path: str, *, is_change: bool, limit: int
+    ) -> ServiceError | None:
+        """Return the answer to a forbidden request; None if it is allowed."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        matched = _HOST.fullmatch(host)
-        name = "" if matched is None else matched[1].strip("[]").lower()
+        host_match = _HOST.fullmatch(host)
+        name = "" if host_match is None else host_match[1].strip("[]").lower()
         if not (name == "localhost" or is_address(name) or name in self._settings.hosts):
             return ServiceError(
                 421,
@@ -154,16 +172,16 @@ class Guard:
                 "with --allow-host",
             )
         origin = headers.get("origin")
-        # A browser leaves out the port that the scheme implies, in both headers alike.
-        own = origin is not None and origin.partition("://")[2] == host
-        allowed = origin in self._settings.origins and path != FILE_PATH
-        if origin is not None and not own and not allowed:
+        # A browser omits the default port of the scheme in both headers.
+        is_own = origin is not None and origin.partition("://")[2] == host
+        is_allowed = origin in self._settings.origins and path != FILE_PATH
+        if origin is not None and not is_own and not is_allowed:
             return ServiceError(
                 403,
                 f"pages of the origin {origin!r:.80} may not call the service: allow them with "
                 "--cors",
             )
-        if _from_elsewhere(scope, path, headers) and not allowed:
+        if _is_cross_site(scope, path, headers) and not is_allowed:
             return ServiceError(
                 403,
                 "other web pages may not call the service: open its page at /, or allow their "
@@ -174,22 +192,27 @@ class Guard:
         fault = _address_fault(scope, path)
         if fault is not None:
             return fault
-        asks = scope["method"] == "OPTIONS" and allowed
-        if self._token and path not in _PUBLIC and not asks:
-            scheme, _, given = headers.get("authorization", "").partition(" ")
-            known = hmac.compare_digest(given.encode(), self._token)
-            if not known or scheme.lower() != "bearer":
-                return ServiceError(401, "a token is needed: send the header Authorization: Bearer")
-        if change and not self._settings.writable:
+        is_preflight = scope["method"] == "OPTIONS" and is_allowed
+        if path not in _PUBLIC and not is_preflight and not self._has_token(headers):
+            return ServiceError(401, "a token is needed: send the header Authorization: Bearer")
+        if is_change and not self._settings.writable:
             return ServiceError(403, "the service is read-only: start it with --writable")
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > limit:
             return _too_large(limit)
         return None
 
+    def _has_token(self, headers: Headers) -> bool:
+        """Return whether a request has the token, or needs none."""
+        if not self._token:
+            return True
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        is_equal = hmac.compare_digest(token.encode(), self._token)
+        return is_equal and scheme.lower() == "bearer"
+
 
 class _Body:
-    """The body of a request, up to a number of bytes, and with so many seconds for each part."""
+    """The body of a request, with limits of its bytes and of the seconds for each part."""
 
     def __init__(self, receive: Receive, limit: int, seconds: float | None) -> None:
         self._receive = receive
@@ -199,9 +222,12 @@ class _Body:
         self._complete = False
 
     async def receive(self) -> Message:
-        """The next part; FastAPI passes on no other error than HTTPException while it reads."""
+        """Return the next part.
+
+        Errors are HTTPExceptions, the only ones that FastAPI passes on while it reads.
+        """
         try:
-            # After the body it waits for the client to leave.
+            # After the body, the next message is the disconnection of the client.
             async with asyncio.timeout(None if self._complete else self._seconds):
                 message = await self._receive()
         except TimeoutError:
@@ -218,86 +244,75 @@ class _Body:
 
 
 def _path_below(scope: Scope, root_path: str) -> str:
-    """The address below the root path; nothing for the root path without a slash at its end."""
+    """Return the path below the root path; empty for the root path without a final slash."""
     path = str(scope["path"])
-    # What another application that mounts this one, or the server, says that the path begins with.
+    # The prefix that the server, or an application that mounts this one, has set.
     if (mounted := scope.get("root_path", "")) and path.startswith(f"{mounted}/"):
         path = path.removeprefix(mounted)
     if root_path and path == root_path:
-        # It can also be a search of which a proxy has taken off the same root path.
-        reads = scope["method"] in ("GET", "HEAD")
-        if reads and not (path == SEARCH_PATH and scope["query_string"]):
+        # With the root path /search, it may also be a search whose root path a proxy has removed.
+        is_read = scope["method"] in ("GET", "HEAD")
+        if is_read and not (path == SEARCH_PATH and scope["query_string"]):
             return ""
     elif root_path and path.startswith(f"{root_path}/"):
         path = path.removeprefix(root_path)
-    # An address with a slash at its end is the one without it; only ids of documents can end so.
+    # A final slash makes no difference, except in ids of documents.
     if path != "/" and not path.startswith(f"{_DOCUMENTS}/"):
         path = path.rstrip("/") or "/"
     return path
 
 
 def _folder_redirect(root_path: str, scope: Scope) -> RedirectResponse:
-    """To the page with a slash at its end, since addresses on it are relative to a folder."""
+    """Redirect to the page with a final slash, since its addresses are relative to a folder."""
     query = scope["query_string"].decode("latin-1")
     folder = root_path.rpartition("/")[2]
     return RedirectResponse(f"{folder}/?{query}" if query else f"{folder}/")
 
 
-# Headers that a proxy adds to what it passes on.
-_PROXY_HEADERS = (
-    "forwarded",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-real-ip",
-)
-
-
 def may_open_files(scope: Scope) -> bool:
-    """Return whether a program of this machine asks, by a name of this machine, without a proxy.
+    """Return whether a client may open files: a program of this machine, without a proxy.
 
-    A proxy is known by the headers that it adds, or by the name that its clients use. One that adds
-    none and changes the name cannot be told from a browser of this machine.
+    A proxy is recognized by the headers that it adds, or by the host name that its clients use. A
+    proxy that adds no headers and changes the host name cannot be recognized.
     """
     headers = Headers(scope=scope)
-    matched = _HOST.fullmatch(headers.get("host", ""))
+    host_match = _HOST.fullmatch(headers.get("host", ""))
     client = scope.get("client")
     return (
         not any(name in headers for name in _PROXY_HEADERS)
-        and matched is not None
-        and is_loopback(matched[1].lower())
+        and host_match is not None
+        and is_loopback(host_match[1].lower())
         and client is not None
         and is_loopback(client[0])
     )
 
 
-def _from_elsewhere(scope: Scope, path: str, headers: Headers) -> bool:
-    """Whether another web page sends it, and it is no link to the page that a user followed."""
+def _is_cross_site(scope: Scope, path: str, headers: Headers) -> bool:
+    """Return whether another web page sends the request, other than a link to the page."""
     if headers.get("sec-fetch-site") not in ("cross-site", "same-site"):
         return False
-    followed = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
-    return not (scope["method"] == "GET" and path == "/" and followed == ("navigate", "document"))
+    fetch = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
+    return not (scope["method"] == "GET" and path == "/" and fetch == ("navigate", "document"))
 
 
 def _address_fault(scope: Scope, path: str) -> ServiceError | None:
-    """Return the refusal of an address that could stand for another one; None if it is sound."""
+    """Return the answer to an ambiguous address; None if the address is valid."""
     try:
         unquote_to_bytes(scope.get("raw_path", b"") + b"?" + scope["query_string"]).decode()
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         return ServiceError(400, f"address: expected UTF-8, found the byte %{byte:02X}")
-    # Starlette's paths end before a line feed at their end.
+    # Starlette ignores a final line feed of a path.
     if path.endswith("\n"):
         return ServiceError(404, f"{path!r:.80}: no such address; use /documents?id=")
     return None
 
 
 def _with_defaults(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of a response, and those of every response that it does not have."""
-    own = list(headers)
-    names = {name.lower() for name, _ in own}
-    return [*own, *(header for header in _HEADERS if header[0] not in names)]
+    """Return the headers of a response with the default headers that it lacks."""
+    response_headers = list(headers)
+    names = {name.lower() for name, _ in response_headers}
+    return [*response_headers, *(header for header in _HEADERS if header[0] not in names)]
 
 
 def _too_large(limit: int) -> ServiceError:
@@ -305,14 +320,14 @@ def _too_large(limit: int) -> ServiceError:
 
 
 async def _refuse(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer, and throw away the body: a client that still sends would lose the answer."""
+    """Answer, then discard the body, since a client that still sends would lose the answer."""
 
-    async def held(message: Message) -> None:
+    async def keep_open(message: Message) -> None:
         if message["type"] == "http.response.body":
             message["more_body"] = True
         await send(message)
 
-    await _answer(error, scope, receive, held)
+    await _answer(error, scope, receive, keep_open)
     with suppress(TimeoutError):
         async with asyncio.timeout(_DISCARD_SECONDS):
             while (await receive()).get("more_body", False):

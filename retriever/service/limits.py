@@ -1,4 +1,4 @@
-"""What a service offers and allows, and how it refuses the rest."""
+"""The settings and indexes of a service, and the answers to errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from retriever.settings import check_settings, setting
 
 _LOG = logging.getLogger("retriever.service")
 _MEBIBYTE = 2**20
-# The first one that fits.
+# HTTP status by error; the first class that matches counts.
 _STATUS: tuple[tuple[type[RetrieverError], int], ...] = (
     (IndexLockedError, 503),
     (ClosedIndexError, 503),
@@ -46,25 +46,26 @@ _STATUS: tuple[tuple[type[RetrieverError], int], ...] = (
 )
 SEARCH_PATH = "/search"
 FILE_PATH = "/file"
-# Letters that mean the same in an address whether or not they are encoded.
+# Paths of letters that have the same meaning in an address with and without encoding.
 _ROOT_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)*")
+# Headers by HTTP status; in seconds.
 _RETRY = {503: {"Retry-After": "1"}, 429: {"Retry-After": "1"}}
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What a service allows, and its limits.
+    """Permissions and limits of a service.
 
     Attributes:
-        token: what a client must send as a bearer token; empty asks for none.
+        token: bearer token that a client must send; empty requires none.
         writable: whether documents can be added, replaced and deleted.
-        hosts: host names under which the service is reached, besides localhost and IP addresses.
+        hosts: host names of the service, besides localhost and IP addresses.
         origins: origins of other web pages that may call the service, such as
             ``https://example.org``.
-        root_path: what addresses begin with where a proxy serves them below a folder, such as
-            ``/search``, whether or not the proxy takes it off.
+        root_path: beginning of addresses behind a proxy that serves them below a folder, such as
+            ``/search``, whether or not the proxy removes it.
         open_files: whether programs of this machine can open the files of documents.
-        search: what a search that leaves settings out has; None for the defaults of Python.
+        search: default settings of a search; None takes the defaults of Python.
         any_model: whether an unknown name of a model means the first index.
 
     Raises:
@@ -98,7 +99,7 @@ class ServiceSettings:
         check_settings(self)
         if self.token and not (self.token.isascii() and self.token.isprintable()):
             raise ConfigError("token: expected printable ASCII characters")
-        # The slash at the end of a folder says no more.
+        # A final slash makes no difference.
         root_path = self.root_path.removesuffix("/")
         if not _ROOT_PATH.fullmatch(root_path):
             raise ConfigError(f"root_path: expected one such as /search, found {self.root_path!r}")
@@ -112,7 +113,7 @@ class ServiceSettings:
 
 
 def is_address(host: str) -> bool:
-    """Whether it is an IP address, which no name server can point elsewhere."""
+    """Return whether a host is an IP address, which no name server can redirect."""
     try:
         ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -121,14 +122,14 @@ def is_address(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can reach an address."""
+    """Return whether only programs of this machine can reach a host."""
     if host == "localhost":
         return True
     return is_address(host) and ipaddress.ip_address(host.strip("[]")).is_loopback
 
 
 class ServiceError(RetrieverError):
-    """A request that is refused, with its HTTP status and more fields of the answer."""
+    """A refused request, with its HTTP status and further fields of the answer."""
 
     def __init__(self, status: int, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -138,7 +139,7 @@ class ServiceError(RetrieverError):
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The indexes of a service by name, the first being the default; its settings and reranker."""
+    """The indexes of a service by name, the default first; its settings and reranker."""
 
     indexes: Mapping[str, Index]
     settings: ServiceSettings
@@ -146,11 +147,11 @@ class Catalog:
 
     @property
     def default(self) -> str:
-        """The name of the index of requests that name none."""
+        """The name of the index for requests without a name."""
         return next(iter(self.indexes))
 
     def index(self, name: str | None) -> Index:
-        """An index by name; None for the first."""
+        """Return an index by name; None means the first."""
         index = self.indexes.get(self.default if name is None else name)
         if index is None:
             raise ServiceError(
@@ -159,9 +160,9 @@ class Catalog:
         return index
 
     def of_model(self, name: str) -> Index:
-        """Return the index of a name, or the first one with an encoder of that name.
+        """Return the index with a name, or the first index whose encoder has it.
 
-        An empty name means the first index. So does an unknown one if the settings say so.
+        An empty name means the first index. With `any_model`, an unknown name does, too.
         """
         if not name or name in self.indexes:
             return self.index(name or None)
@@ -170,11 +171,12 @@ class Catalog:
                 return index
         if self.settings.any_model:
             return self.index(None)
-        known = [*self.indexes, *(str(one.encoder_spec) for one in self.indexes.values())]
-        raise ServiceError(404, f"there is no model {name!r:.80} (models: {', '.join(known)})")
+        specs = [str(index.encoder_spec) for index in self.indexes.values()]
+        names = ", ".join([*self.indexes, *specs])
+        raise ServiceError(404, f"there is no model {name!r:.80} (models: {names})")
 
     def check_text(self, what: str, text: str) -> None:
-        """Refuse a text that is too long."""
+        """Raise ServiceError if a text is too long."""
         most = self.settings.max_text
         if len(text) > most:
             raise ServiceError(
@@ -183,51 +185,51 @@ class Catalog:
 
 
 def check_number(what: str, number: int, most: int) -> None:
-    """Refuse a number that is too large."""
+    """Raise ServiceError if a number is too large."""
     if number > most:
         raise ServiceError(400, f"{what}: expected at most {most:,}, found {number:,}")
 
 
 def error_body(kind: str, message: str, **details: Any) -> dict[str, Any]:
-    """The JSON object of an error: in OpenAI's form, and with Cohere's `message`."""
+    """Return the JSON object of an error: in OpenAI's form, and with Cohere's `message`."""
     return {"error": {"type": kind, "message": message, **details}, "message": message}
 
 
 def error_response(error: Exception) -> JSONResponse:
-    """The response to an error, with the text that the command line prints."""
+    """Return the response to an error, with the message that the command line prints."""
     details = {}
     if isinstance(error, ServiceError):
         status = error.status
-        kind = "ServiceError"
+        name = "ServiceError"
         details = error.details
     elif isinstance(error, RetrieverError):
-        status = next(status for one, status in _STATUS if isinstance(error, one))
-        kind = type(error).__name__
+        status = next(status for kind, status in _STATUS if isinstance(error, kind))
+        name = type(error).__name__
     else:
         status = 500
-        kind = "InternalError"
+        name = "InternalError"
         _LOG.error("a request failed", exc_info=error)
         error = RuntimeError("an internal error, which the log of the service describes")
     if isinstance(error, FilterError) and error.position is not None:
         details["position"] = error.position
-    return JSONResponse(error_body(kind, str(error), **details), status, _RETRY.get(status))
+    return JSONResponse(error_body(name, str(error), **details), status, _RETRY.get(status))
 
 
 def answer_errors(app: FastAPI) -> None:
-    """Let an application answer each error as one JSON object."""
+    """Make an application answer each error with one JSON object."""
 
     @app.exception_handler(RetrieverError)
     @app.exception_handler(Exception)
-    async def known(request: Request, error: Exception) -> JSONResponse:
+    async def answer_error(request: Request, error: Exception) -> JSONResponse:
         return error_response(error)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        message = "; ".join(map(_described, error.errors()[:5]))
+    async def answer_invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        message = "; ".join(map(_describe_fault, error.errors()[:5]))
         return JSONResponse(error_body("InvalidRequest", message), 422)
 
     @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> JSONResponse:
+    async def answer_http(request: Request, error: HTTPException) -> JSONResponse:
         message = str(error.detail)
         if error.status_code == 404:
             message = f"{request.url.path}: there is no such address; /openapi.json lists them"
@@ -235,15 +237,15 @@ def answer_errors(app: FastAPI) -> None:
         return JSONResponse(error_body("HTTPError", message), error.status_code, headers)
 
 
-def _described(error: Mapping[str, Any]) -> str:
-    """A fault that pydantic found: where, what was expected and what was found."""
-    found = error.get("input")
+def _describe_fault(error: Mapping[str, Any]) -> str:
+    """Describe a fault that pydantic found: its place, the expected and the actual value."""
+    value = error.get("input")
     if error["type"] == "json_invalid":
         return f"body: not JSON: {error['ctx']['error']} at character {error['loc'][1] + 1}"
-    if isinstance(found, bytes):
+    if isinstance(value, bytes):
         return "body: expected a JSON object; send it with Content-Type: application/json"
-    # The first part says whether it is the body, the address or a header.
+    # The first part is "body", "query" or "header".
     place = ".".join(map(str, error["loc"][1:])) or "body"
     text = str(error["msg"]).removeprefix("Value error, ")
-    shown = "" if isinstance(found, dict | list) else f", found {found!r:.60}"
-    return f"{place}: {text[:1].lower()}{text[1:]}{shown}"
+    actual = "" if isinstance(value, dict | list) else f", found {value!r:.60}"
+    return f"{place}: {text[:1].lower()}{text[1:]}{actual}"

@@ -1,14 +1,14 @@
 """Routes that search and list documents.
 
-A faulty request costs little: a list is read up to its first fault, since pydantic would keep an
-error of several hundred bytes for every item, millions of them in one request.
+A list is read only up to its first fault, since pydantic would store an error of several hundred
+bytes for every item, and a request may have millions of items.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -25,28 +25,29 @@ from retriever.search.queries import QueryVectors, check_query, highlights
 from retriever.search.reranking import Reranker
 from retriever.search.settings import SearchSettings, search_fields, search_settings
 from retriever.search.syntax import ParsedQuery, operators_note, parse_query
-from retriever.service.batching import Batcher, in_groups
+from retriever.service.batching import Batcher, run_in_groups
 from retriever.service.limits import SEARCH_PATH, Catalog, ServiceError, check_number
 from retriever.settings import Setting, declared_settings
 
 Answer = dict[str, Any]
 Texts = str | Annotated[list[str], Field(fail_fast=True)]
 Filters = Annotated[list[str], Field(max_length=64)]
-# More than any request has.
+# Maximum number of fields of an object; no valid request has so many.
 _MOST_FIELDS = 100
+# Fields of a request that are settings of a search.
 _SETTINGS = (*search_fields(), "raw", "collapse")
 
 
 class _Request(BaseModel):
-    # JSON's NaN and numbers as strings are refused; unknown fields are likely misspelled.
+    # NaN and unknown fields, which are likely misspelled, are refused.
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
-    def _few_fields(cls, given: Any) -> Any:
-        if isinstance(given, dict) and len(given) > _MOST_FIELDS:
-            raise ValueError(f"expected at most {_MOST_FIELDS} fields, found {len(given):,}")
-        return given
+    def _check_field_count(cls, values: Any) -> Any:
+        if isinstance(values, dict) and len(values) > _MOST_FIELDS:
+            raise ValueError(f"expected at most {_MOST_FIELDS} fields, found {len(values):,}")
+        return values
 
 
 class Like(_Request):
@@ -58,7 +59,7 @@ class Like(_Request):
     )
 
 
-class _Counting(_Request):
+class _FacetRequest(_Request):
     index: str | None = Field(None, description="Name of the index; the first one by default.")
     facets: list[str] = Field(
         [],
@@ -70,7 +71,7 @@ class _Counting(_Request):
 
 def _request_field(setting: Setting) -> tuple[Any, Any]:
     """Return the type and the field of a setting, which the Python API checks."""
-    # A faulty normalization is refused by the Python API, with status 400.
+    # The Python API refuses a wrong normalization, with status 400.
     has_choices = setting.choices and setting.name != "normalization"
     kind: Any = Literal[setting.choices] if has_choices else setting.kind
     default = f"; {setting.shown} by default" if setting.shown else ""
@@ -79,17 +80,17 @@ def _request_field(setting: Setting) -> tuple[Any, Any]:
 
 
 if TYPE_CHECKING:
-    _Settings = _Counting
+    _Settings = _FacetRequest
 else:
     _Settings = create_model(
         "_Settings",
-        __base__=_Counting,
+        __base__=_FacetRequest,
         **{name: _request_field(setting) for name, setting in search_fields().items()},
     )
 
 
-class Ranking(_Settings):
-    """How to rank; what is left out has the default of the Python API."""
+class RankingRequest(_Settings):
+    """How to rank; omitted fields have the defaults of the Python API."""
 
     raw: bool = Field(False, description=declared_settings(SearchSettings)["raw"].description)
     collapse: bool = Field(
@@ -108,7 +109,7 @@ class Ranking(_Settings):
     )
 
 
-class SearchRequest(Ranking):
+class SearchRequest(RankingRequest):
     """One query or several, or a document to find similar ones of."""
 
     query: Texts | None = Field(
@@ -126,8 +127,8 @@ class SearchRequest(Ranking):
     )
 
 
-class SearchParameters(Ranking):
-    """A search as the parameters of an address."""
+class AddressParameters(RankingRequest):
+    """A search as parameters of an address."""
 
     query: Annotated[
         list[str],
@@ -143,7 +144,7 @@ class SearchParameters(Ranking):
     )
 
 
-class BrowseRequest(_Counting):
+class BrowseRequest(_FacetRequest):
     """Which documents to list."""
 
     where: str | Filters | None = Field(
@@ -154,61 +155,60 @@ class BrowseRequest(_Counting):
 
 @dataclass(frozen=True, slots=True)
 class SearchJob:
-    """A request that was checked: its index, queries, settings and one filter."""
+    """A checked request: its index, queries, settings and one filter."""
 
     request: SearchRequest
     index: Index
     texts: tuple[str, ...]
-    # The texts without operators, unless the request is raw.
+    # The parsed texts.
     queries: tuple[ParsedQuery, ...]
     settings: SearchSettings
     where: str | None
 
 
 def router(catalog: Catalog, searches: Batcher[SearchJob, Answer]) -> APIRouter:
-    """The routes; `searches` runs `answers`."""
+    """Return the routes; `searches` runs `answer_jobs`."""
     routes = APIRouter(tags=["search"])
 
     @routes.post(SEARCH_PATH, summary="Search")
-    async def search(request: Request, asked: SearchRequest) -> Any:
+    async def search(request: Request, body: SearchRequest) -> Any:
         """Hits of one query, of several, or of a document to find similar ones of.
 
         Each result has `hits`, the highest score first, with the scores and ranks of both
         components, and `facets` if fields were named. Offsets count Unicode characters.
         """
-        job = _job(catalog, asked)
+        job = _checked_job(catalog, body)
         answer = await searches.result(request, job, max(1, len(job.texts)))
         return Response(to_json(answer), media_type="application/json")
 
     @routes.get(SEARCH_PATH, summary="Search by address")
     async def search_by_address(
-        request: Request, asked: Annotated[SearchParameters, Query()]
+        request: Request, parameters: Annotated[AddressParameters, Query()]
     ) -> Any:
         """The same with parameters; repeat `query`, `where` and `facets` for several."""
-        return await search(request, SearchRequest.model_validate(asked.model_dump()))
+        return await search(request, SearchRequest.model_validate(parameters.model_dump()))
 
     @routes.post("/browse", summary="List documents")
-    def browse(asked: BrowseRequest) -> Any:
+    def browse(body: BrowseRequest) -> Any:
         """Documents in the order of their ids, without a query.
 
         The answer is that of a search with one result, whose hits are the first passages.
         """
-        check_number("k", asked.k, catalog.settings.max_k)
-        where = _checked_filter(catalog, asked.where)
-        index = catalog.index(asked.index)
-        result: Answer = {"hits": [hit.to_json() for hit in index.browse(where, k=asked.k)]}
-        return _with_facets([result], index, asked, where, [None])
+        check_number("k", body.k, catalog.settings.max_k)
+        where = _join_filters(catalog, body.where)
+        index = catalog.index(body.index)
+        result: Answer = {"hits": [hit.to_json() for hit in index.browse(where, k=body.k)]}
+        return _with_facets([result], index, body, where, [None])
 
     return routes
 
 
-def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
-    """Check a request."""
+def _checked_job(catalog: Catalog, request: SearchRequest) -> SearchJob:
+    """Return the job of a request; raise an error if the request is invalid."""
     limits = catalog.settings
     if (request.query is None) == (request.like is None):
         raise BadInputError("query: expected either a query or like, found both or neither")
-    asked = [] if request.query is None else request.query
-    texts = (asked,) if isinstance(asked, str) else tuple(asked)
+    texts = _query_texts(request)
     if not texts and request.like is None:
         raise BadInputError("query: expected one query or several, found none")
     check_number("queries", len(texts), limits.max_queries)
@@ -220,67 +220,81 @@ def _job(catalog: Catalog, request: SearchRequest) -> SearchJob:
         check_query(text, number, query)
         queries.append(query)
     values = ((name, getattr(request, name)) for name in _SETTINGS)
-    given = tuple((name, value) for name, value in values if value is not None)
-    settings = _settings(limits.search, given)
+    keywords = tuple((name, value) for name, value in values if value is not None)
+    settings = _search_settings(limits.search, keywords)
     check_number("k", settings.k, limits.max_k)
-    if "depth" in dict(given):
+    if "depth" in dict(keywords):
         check_number("depth", settings.depth, limits.max_k)
+    _check_reranking(catalog, request)
+    if request.min_probability is not None:
+        # An index without a calibration refuses a probability.
+        index.answer([], settings, least=request.min_probability)
+    where = _join_filters(catalog, request.where)
+    return SearchJob(request, index, texts, tuple(queries), settings, where)
+
+
+def _query_texts(request: SearchRequest) -> tuple[str, ...]:
+    if request.query is None:
+        return ()
+    return (request.query,) if isinstance(request.query, str) else tuple(request.query)
+
+
+def _check_reranking(catalog: Catalog, request: SearchRequest) -> None:
+    """Raise an error if a request combines fields that exclude each other."""
     if request.rerank and catalog.reranker is None:
         raise ServiceError(400, "rerank: the service has no reranker; start it with --rerank")
-    least = request.min_probability
-    if least is not None and (request.rerank or request.like is not None):
+    if request.min_probability is not None and (request.rerank or request.like is not None):
         raise BadInputError(
             "min_probability: it is of queries without reranking; leave out it, or rerank and like"
         )
     if request.rerank and request.like is not None:
         raise BadInputError("rerank: it needs a query, found like; leave one of them out")
-    if least is not None:
-        index.answer([], settings, least=least)
-    where = _checked_filter(catalog, request.where)
-    return SearchJob(request, index, texts, tuple(queries), settings, where)
 
 
 @lru_cache
-def _settings(usual: SearchSettings | None, given: tuple[tuple[str, Any], ...]) -> SearchSettings:
-    """Those of a request, of which most have the same."""
-    return search_settings(usual, dict(given))
+def _search_settings(
+    defaults: SearchSettings | None, keywords: tuple[tuple[str, Any], ...]
+) -> SearchSettings:
+    """Return the settings of a request; cached, since most requests have the same ones."""
+    return search_settings(defaults, dict(keywords))
 
 
-def _checked_filter(catalog: Catalog, given: str | Filters | None) -> str | None:
-    """A filter for the documents that match all of several; None for none."""
-    filters = [given] if isinstance(given, str) else given or []
+def _join_filters(catalog: Catalog, where: str | Filters | None) -> str | None:
+    """Return a filter for the documents that match all filters; None without a filter."""
+    filters = [where] if isinstance(where, str) else where or []
     catalog.check_text("where", "".join(filters))
     if len(filters) < 2:
         return next(iter(filters), None)
     for text in filters:
-        # The position of an error is that in the filter's own text.
+        # Compiled alone, so that the position of an error refers to this text.
         compile_where(text)
     return " and ".join(f"({text})" for text in filters)
 
 
-def answers(jobs: Sequence[SearchJob], reranker: Reranker | None) -> list[Answer | Exception]:
-    """The answer of each job, or what it failed with; queries are encoded together."""
+def answer_jobs(jobs: Sequence[SearchJob], reranker: Reranker | None) -> list[Answer | Exception]:
+    """Return the answer of each job, or its exception; queries are encoded together."""
+    indexes = {id(job.index): job.index for job in jobs}
     vectors = {
-        id(one.index): _encoded([job for job in jobs if job.index is one.index], reranker)
-        for one in {id(job.index): job for job in jobs}.values()
+        key: _encode_queries([job for job in jobs if job.index is index], reranker)
+        for key, index in indexes.items()
     }
 
-    def ranked(group: Sequence[SearchJob]) -> list[Answer | Exception]:
-        hits = iter(_hits(group, vectors[id(group[0].index)], reranker))
-        found: list[Answer | Exception] = []
+    def answer_group(group: Sequence[SearchJob]) -> list[Answer | Exception]:
+        hits = iter(_search_group(group, vectors[id(group[0].index)], reranker))
+        answers: list[Answer | Exception] = []
         for job in group:
-            own = [next(hits) for _ in job.texts]
+            job_hits = [next(hits) for _ in job.texts]
             try:
-                found.append(_answer(job, own))
+                answers.append(_answer(job, job_hits))
             except Exception as error:
-                found.append(error)
-        return found
+                answers.append(error)
+        return answers
 
-    return in_groups(jobs, _shared, ranked)
+    return run_in_groups(jobs, _group_key, answer_group)
 
 
-def _shared(job: SearchJob) -> Hashable:
-    """What jobs have in common whose queries are ranked together."""
+def _group_key(job: SearchJob) -> Hashable:
+    """Return the key of jobs that are ranked together."""
     is_query = job.request.like is None
     return id(job.index), job.settings, job.where, job.request.rerank, is_query
 
@@ -290,24 +304,26 @@ def _needs_vectors(job: SearchJob, reranker: Reranker | None) -> bool:
     return job.request.like is None and (job.settings.mode != "bm25" or reads_vectors)
 
 
-def _encoded(jobs: Sequence[SearchJob], reranker: Reranker | None) -> dict[str, Any] | Exception:
-    """The vectors of the queries on one index by text, and at "" the encoder's specification."""
-    needed = [job for job in jobs if _needs_vectors(job, reranker)]
-    texts = list(dict.fromkeys(query.plain for job in needed for query in job.queries))
+def _encode_queries(
+    jobs: Sequence[SearchJob], reranker: Reranker | None
+) -> dict[str, Any] | Exception:
+    """Return the vectors of queries to one index by text, and the encoder's specification at ""."""
+    encoded_jobs = [job for job in jobs if _needs_vectors(job, reranker)]
+    texts = list(dict.fromkeys(query.plain for job in encoded_jobs for query in job.queries))
     if not texts:
         return {}
     try:
-        encoder = needed[0].index.encoder
+        encoder = encoded_jobs[0].index.encoder
         vectors = zip(texts, encoder.encode(texts, query=True), strict=True)
         return {"": encoder.spec, **dict(vectors)}
     except Exception as error:
         return error
 
 
-def _hits(
+def _search_group(
     group: Sequence[SearchJob], vectors: dict[str, Any] | Exception, reranker: Reranker | None
 ) -> list[list[Hit]]:
-    """The hits of all queries of jobs on one index with the same settings."""
+    """Return the hits of all queries of jobs with the same index and settings."""
     first = group[0]
     texts = [text for job in group for text in job.texts]
     ready = None
@@ -316,61 +332,85 @@ def _hits(
             raise vectors
         queries = [query for job in group for query in job.queries]
         ready = QueryVectors(np.stack([vectors[query.plain] for query in queries]), vectors[""])
-    chosen = reranker if first.request.rerank else None
-    search = first.index.search_many
+    search = partial(
+        first.index.search_many,
+        texts,
+        first.settings,
+        where=first.where,
+        reranker=reranker if first.request.rerank else None,
+    )
     try:
-        return list(search(texts, first.settings, where=first.where, reranker=chosen, ready=ready))
+        return list(search(ready=ready))
     except EncoderMismatchError:
         if ready is None:
             raise
-        # The index was replaced by one with another encoder since the queries were encoded.
-        return list(search(texts, first.settings, where=first.where, reranker=chosen))
+        # The index was replaced by one with another encoder after the queries were encoded.
+        return list(search())
 
 
 def _answer(job: SearchJob, hits: list[list[Hit]]) -> Answer:
+    """Return the answer of a job, by the hits of its queries."""
     index = job.index
     request = job.request
     where = job.where
     results: list[Answer] = []
-    warned: dict[str, None] = {}
-    if (like := request.like) is not None:
-        try:
-            similar = index.more_like(like.id, job.settings, start=like.start, where=where)
-        except KeyError:
-            raise ServiceError(404, f"the index holds no document {like.id!r:.80}") from None
-        results.append({"like": like.id, "hits": [hit.to_json() for hit in similar]})
-    for text, query, ranked in zip(job.texts, job.queries, hits, strict=True):
+    warnings: dict[str, None] = {}
+    if request.like is not None:
+        results.append(_similar_documents(job, request.like))
+    for text, query, ranking in zip(job.texts, job.queries, hits, strict=True):
         check_cancelled()
-        answer = index.answer(ranked, job.settings, least=request.min_probability)
-        judged: Answer = {}
-        if answer is not None:
-            judged = {"has_answer": answer.has_answer, "probability": answer.probability}
-            warned |= {answer.warning: None} if answer.warning else {}
-        withheld = request.min_probability is not None and answer and not answer.has_answer
-        records = [] if withheld else [hit.to_json() for hit in ranked]
-        if request.highlight:
-            _mark_matches(records, index, query.text, raw=job.settings.raw)
-        if not ranked:
-            judged["no_hits"] = index.no_hits_reason(text, job.settings, where=where)
-        elif withheld:
-            chance = f"the probability of an answer is {judged['probability']:.1%}"
-            judged["no_hits"] = f"{chance}: lower min_probability to see hits"
-        if query.excluded:
-            judged["excluded"] = list(query.excluded)
-            judged["note"] = operators_note(query, '"raw": true')
-        note = index.search_note(ranked, job.settings, where=where)
-        warned |= {note: None} if note is not None else {}
-        results.append({"query": text, "hits": records, **judged})
-        if len(hits) == 1 and (better := index.suggestion(query.text)) is not None:
-            results[0]["did_you_mean"] = better
+        result, query_warnings = _query_result(job, text, query, ranking)
+        results.append(result)
+        warnings |= dict.fromkeys(query_warnings)
+        if len(hits) == 1 and (suggestion := index.suggestion(query.text)) is not None:
+            results[0]["did_you_mean"] = suggestion
     words: list[str | None] = [query.text for query in job.queries]
-    whole = _with_facets(results, index, request, where, words or [None], raw=job.settings.raw)
-    whole["warnings"] += warned
-    return whole
+    answer = _with_facets(results, index, request, where, words or [None], raw=job.settings.raw)
+    answer["warnings"] += warnings
+    return answer
+
+
+def _similar_documents(job: SearchJob, like: Like) -> Answer:
+    try:
+        hits = job.index.more_like(like.id, job.settings, start=like.start, where=job.where)
+    except KeyError:
+        raise ServiceError(404, f"the index holds no document {like.id!r:.80}") from None
+    return {"like": like.id, "hits": [hit.to_json() for hit in hits]}
+
+
+def _query_result(
+    job: SearchJob, text: str, query: ParsedQuery, hits: list[Hit]
+) -> tuple[Answer, list[str]]:
+    """Return the result of one query, and its warnings."""
+    index = job.index
+    least = job.request.min_probability
+    details: Answer = {}
+    warnings = []
+    answer = index.answer(hits, job.settings, least=least)
+    if answer is not None:
+        details = {"has_answer": answer.has_answer, "probability": answer.probability}
+        if answer.warning:
+            warnings.append(answer.warning)
+    is_withheld = least is not None and answer is not None and not answer.has_answer
+    records = [] if is_withheld else [hit.to_json() for hit in hits]
+    if job.request.highlight:
+        _mark_matches(records, index, query.text, raw=job.settings.raw)
+    if not hits:
+        details["no_hits"] = index.no_hits_reason(text, job.settings, where=job.where)
+    elif is_withheld:
+        chance = f"the probability of an answer is {details['probability']:.1%}"
+        details["no_hits"] = f"{chance}: lower min_probability to see hits"
+    if query.excluded:
+        details["excluded"] = list(query.excluded)
+        details["note"] = operators_note(query, '"raw": true')
+    note = index.search_note(hits, job.settings, where=job.where)
+    if note is not None:
+        warnings.append(note)
+    return {"query": text, "hits": records, **details}, warnings
 
 
 def _mark_matches(records: list[dict[str, Any]], index: Index, query: str, *, raw: bool) -> None:
-    """Add to each hit the places of the words that match."""
+    """Add to each hit the offsets of the words that match."""
     weights = index.term_weights(query, raw=raw)
     for record in records:
         record["marks"] = highlights(record["passage"], index.analyzer, weights, index.languages)
@@ -379,17 +419,17 @@ def _mark_matches(records: list[dict[str, Any]], index: Index, query: str, *, ra
 def _with_facets(
     results: list[Answer],
     index: Index,
-    asked: _Counting,
+    request: _FacetRequest,
     where: str | None,
     queries: Sequence[str | None],
     *,
     raw: bool = True,
 ) -> Answer:
-    """The answer of some results, with what the request counts."""
-    if asked.facets:
+    """Return an answer with some results, and with the facets of a request."""
+    if request.facets:
         for result, query in zip(results, queries, strict=True):
             facets = index.facets(
-                asked.facets, query, where=where, limit=asked.facet_limit, raw=raw
+                request.facets, query, where=where, limit=request.facet_limit, raw=raw
             )
             result["facets"] = facets.to_json()
     doubt = None if where is None else index.filter_warning(where)

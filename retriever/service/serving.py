@@ -1,4 +1,4 @@
-"""The service as a process: heads of requests that arrive in time, and an end in time."""
+"""The server that runs the application, with time limits for request heads and shutdown."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from retriever.errors import ConfigError
 
-# Of a request line with its headers.
+# Maximum bytes of a request line with its headers.
 _HEAD_BYTES = 64 * 1024
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one."""
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 takes a free one."""
     is_v6 = ":" in host
     family = socket.AF_INET6 if is_v6 else socket.AF_INET
     try:
@@ -35,26 +35,34 @@ def bound_socket(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def server_of(
+def create_server(
     app: FastAPI,
     *,
-    head_seconds: float = 10.0,  # for a request line with its headers
+    head_seconds: float = 10.0,
     connections: int = 512,
-    drain: int = 30,  # seconds in which requests may end after the signal
-    cut: float = 20.0,  # seconds after which changes of documents are cut
+    drain: int = 30,
+    cut: float = 20.0,
 ) -> uvicorn.Server:
-    """A server for an application of `create_app`; it ends after SIGINT or SIGTERM."""
+    """Return a server for an application; it ends after SIGINT or SIGTERM.
 
-    class Connection(_Connection):
+    Args:
+        app: an application of `create_app`.
+        head_seconds: seconds in which a request line with its headers must arrive.
+        connections: maximum number of connections.
+        drain: seconds in which requests may end after the signal.
+        cut: seconds after the signal until changes of documents are interrupted.
+    """
+
+    class TimedConnection(_Connection):
         seconds = head_seconds
 
     config = uvicorn.Config(
         app,
-        # The parser of httptools has no limit of a head.
-        http=Connection,
+        # The parser of httptools does not limit the size of a head.
+        http=TimedConnection,
         h11_max_incomplete_event_size=_HEAD_BYTES,
         ws="none",
-        limit_concurrency=_connections_within(connections),
+        limit_concurrency=_limit_connections(connections),
         timeout_graceful_shutdown=drain,
         log_level="warning",
         server_header=False,
@@ -62,7 +70,7 @@ def server_of(
     return _Server(config, app.state.stopping, cut)
 
 
-def _connections_within(most: int) -> int:
+def _limit_connections(most: int) -> int:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most if files == resource.RLIM_INFINITY else min(most, files // 2)
 
@@ -77,12 +85,12 @@ class _Server(uvicorn.Server):
         cut = asyncio.get_running_loop().call_later(self._cut, self._stopping.set)
         await super().shutdown(sockets)
         cut.cancel()
-        # After a second Ctrl-C a change still runs.
+        # A change may still run after a second Ctrl-C.
         self._stopping.set()
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed if no whole head of a request arrives for some seconds."""
+    """A connection that is closed if no complete request head arrives in time."""
 
     seconds: ClassVar[float]
     _deadline: TimerHandle | None = None
@@ -108,18 +116,18 @@ class _Connection(H11Protocol):
         try:
             super().send_400_response(msg)
         except h11.LocalProtocolError:
-            # Part of another response was sent.
+            # A part of a response was sent already.
             self.transport.close()
         if self.cycle is not None:
-            # The request whose body is faulty has its answer.
+            # End the request with the faulty body, which has its answer.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
     def _watch(self) -> None:
         """Set or cancel the deadline of the next head."""
-        waits = self.cycle is None or self.cycle.response_complete
-        if waits and self._deadline is None:
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self._deadline is None:
             self._deadline = self.loop.call_later(self.seconds, self.transport.abort)
-        elif not waits and self._deadline is not None:
+        elif not is_idle and self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -16,8 +16,8 @@ COMMAND = "import sys; from cli.main import run; sys.exit(run(sys.argv[1:]))"
 def running(index, server=None, **settings):
     """A server in a thread of this process, and its port."""
     app = create_app({"index": index}, ServiceSettings(**settings))
-    server = serving.server_of(app, **(server or {}))
-    with serving.bound_socket("127.0.0.1", 0) as listening:
+    server = serving.create_server(app, **(server or {}))
+    with serving.open_socket("127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

@@ -392,7 +392,7 @@ def test_file_that_grows_is_given_as_it_was(corpus, index):
         stream.write(b"more")
 
     async def read():
-        return b"".join([chunk async for chunk in files._chunks(file)])
+        return b"".join([chunk async for chunk in files._read_chunks(file)])
 
     assert asyncio.run(read()) == FILES["notes.md"].encode()
 

@@ -87,7 +87,7 @@ def test_one_connection_too_many_is_answered(index):
 def test_half_of_the_files_that_may_be_open_are_for_indexes(monkeypatch):
     for limit, expected in ((100, 50), (100_000, 512), (serving.resource.RLIM_INFINITY, 512)):
         monkeypatch.setattr(serving.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
-        assert serving._connections_within(512) == expected
+        assert serving._limit_connections(512) == expected
 
 
 @pytest.mark.parametrize("method", [b"PUT /documents/x", b"POST /documents"])
