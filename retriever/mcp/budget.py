@@ -1,6 +1,6 @@
-"""Answers that fit a number of tokens, and say what they leave out.
+"""Answers within a number of tokens, which describe the parts that they omit.
 
-Tokens are estimated as the bytes of the answer's JSON in UTF-8 over four, rounded up.
+The number of tokens is estimated as a quarter of the bytes of the answer's JSON, rounded up.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from retriever.documents.document import Document
 from retriever.search.engine import Hit
 from retriever.search.queries import Excerpt
 
-_BYTES_A_TOKEN = 4
-# Bytes kept for the fields `truncated` and `more`.
+_BYTES_PER_TOKEN = 4
+# Bytes reserved for the fields `truncated` and `more`.
 _RESERVED = 320
-# Several documents share what there is; none gets less, if there is as much.
+# Least bytes for each of several documents, as long as so many remain.
 _LEAST_PART = 400
-# A passage is not cut to fewer characters than this, except of the first hit.
+# Least characters of a passage that is cut, except for the first hit.
 _SHORTEST = 200
 
 
@@ -29,33 +29,42 @@ def fit_hits(
     offset: int,
     max_tokens: int,
     notes: Sequence[str] = (),
-    judged: Mapping[str, Any] | None = None,
+    details: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The answer of a search, whose hits come in order with the stretch of text to show."""
-    answer: dict[str, Any] = {"index": index, **(judged or {}), "hits": []}
+    """Return the answer of a search.
+
+    Args:
+        index: name of the index.
+        hits: the hits in order, each with its excerpt.
+        offset: number of hits before the first one.
+        max_tokens: maximum size of the answer.
+        notes: notes for the agent; they get at most a quarter of the size.
+        details: further fields.
+    """
+    answer: dict[str, Any] = {"index": index, **(details or {}), "hits": []}
     if notes:
-        share = max_tokens * _BYTES_A_TOKEN // 4 // len(notes)
-        answer["notes"] = [note[: _longest(note, share)] for note in notes]
+        share = max_tokens * _BYTES_PER_TOKEN // 4 // len(notes)
+        answer["notes"] = [note[: _longest_prefix(note, share)] for note in notes]
     more = []
-    for place, (hit, excerpt) in enumerate(hits):
-        room = max_tokens * _BYTES_A_TOKEN - _RESERVED - _size(answer)
-        shown = _fit_hit(hit, excerpt, room, first=place == 0)
-        if shown is None:
+    for position, (hit, excerpt) in enumerate(hits):
+        room = max_tokens * _BYTES_PER_TOKEN - _RESERVED - _size(answer)
+        record = _fit_hit(hit, excerpt, room, is_first=position == 0)
+        if record is None:
             more.append(
                 f"the hits from rank {hit.rank} did not fit: search again with "
-                f"offset={offset + place} or a higher max_tokens"
-                if place
+                f"offset={offset + position} or a higher max_tokens"
+                if position
                 else f"the id of rank {hit.rank} alone is too long: search again with a higher "
                 f"max_tokens, or with offset={offset + 1}"
             )
             break
-        answer["hits"].append(shown)
-        if shown.get("cut"):
+        answer["hits"].append(record)
+        if record.get("cut"):
             more.append(
-                f"the text of rank {hit.rank} was cut: get its id with start={shown['stop']}"
+                f"the text of rank {hit.rank} was cut: get its id with start={record['stop']}"
             )
-            if place + 1 < len(hits):
-                more.append(f"the next hits did not fit: offset={offset + place + 1}")
+            if position + 1 < len(hits):
+                more.append(f"the next hits did not fit: offset={offset + position + 1}")
             break
     answer["truncated"] = bool(more)
     if more:
@@ -63,92 +72,102 @@ def fit_hits(
     return answer
 
 
-def _fit_hit(hit: Hit, excerpt: Excerpt, room: int, *, first: bool) -> dict[str, Any] | None:
-    """A hit in at most `room` bytes, or None.
+def _fit_hit(hit: Hit, excerpt: Excerpt, room: int, *, is_first: bool) -> dict[str, Any] | None:
+    """Return a hit in at most `room` bytes; None if it does not fit.
 
-    It loses its neighboring passages first and the end of its passage next; if the first hit still
-    does not fit, what describes it.
+    A hit loses its neighboring passages first, then the end of its passage. The first hit also
+    loses its description.
     """
-    whole = _shown(hit, excerpt)
-    if _size(whole) <= room:
-        return whole
-    own = Excerpt(hit.id, hit.start, hit.stop, hit.passage, excerpt.length)
-    shown = {**_shown(hit, own), "context_left_out": True}
-    if excerpt != own and _size(shown) <= room:
-        return shown
-    del shown["context_left_out"]
-    shown |= {"text": "", "cut": True}
-    least = 1 if first else _SHORTEST
-    if first and _longest(own.text, room - _size(shown)) < least:
-        _leave_out(shown, "title", "place", "section", "metadata")
-    length = _longest(own.text, room - _size(shown))
-    shown["text"], shown["stop"] = own.text[:length], own.start + length
-    if length == len(own.text):
-        del shown["cut"]
-    fits = (length >= least or not own.text) and _size(shown) <= room
-    return shown if fits else None
+    record = _hit_record(hit, excerpt)
+    if _size(record) <= room:
+        return record
+    passage = Excerpt(hit.id, hit.start, hit.stop, hit.passage, excerpt.length)
+    record = {**_hit_record(hit, passage), "context_left_out": True}
+    if excerpt != passage and _size(record) <= room:
+        return record
+    del record["context_left_out"]
+    record |= {"text": "", "cut": True}
+    least = 1 if is_first else _SHORTEST
+    if is_first and _longest_prefix(passage.text, room - _size(record)) < least:
+        _remove_fields(record, "title", "place", "section", "metadata")
+    length = _longest_prefix(passage.text, room - _size(record))
+    record["text"] = passage.text[:length]
+    record["stop"] = passage.start + length
+    if length == len(passage.text):
+        del record["cut"]
+    is_fitting = (length >= least or not passage.text) and _size(record) <= room
+    return record if is_fitting else None
 
 
-def _shown(hit: Hit, excerpt: Excerpt) -> dict[str, Any]:
-    """What an agent sees of a hit; scores have four decimals."""
-    shown: dict[str, Any] = {"rank": hit.rank, "id": hit.id}
+def _hit_record(hit: Hit, excerpt: Excerpt) -> dict[str, Any]:
+    """Return the fields of a hit for an agent; scores have four decimals."""
+    record: dict[str, Any] = {"rank": hit.rank, "id": hit.id}
     if hit.title is not None:
-        shown["title"] = hit.title
+        record["title"] = hit.title
     if hit.place is not None:
-        path, rest = hit.place.of(hit.id, hit.title)
-        by_line = hit.place.lines is not None
-        shown["place"] = path if by_line else ", ".join(filter(None, (path, rest)))
-        if by_line and rest:
-            shown["section"] = rest
-    shown |= {"start": excerpt.start, "stop": excerpt.stop, "text": excerpt.text}
+        path, section = hit.place.of(hit.id, hit.title)
+        has_lines = hit.place.lines is not None
+        record["place"] = path if has_lines else ", ".join(filter(None, (path, section)))
+        if has_lines and section:
+            record["section"] = section
+    record |= {"start": excerpt.start, "stop": excerpt.stop, "text": excerpt.text}
     if (excerpt.start, excerpt.stop) != (hit.start, hit.stop):
-        shown["passage"] = [hit.start, hit.stop]
-    shown |= {"length": excerpt.length, "score": round(hit.score, 4)}
+        record["passage"] = [hit.start, hit.stop]
+    record |= {"length": excerpt.length, "score": round(hit.score, 4)}
     for name in ("dense", "bm25"):
         score = getattr(hit, name)
         if score is not None:
-            shown[name] = round(score, 4)
-            shown[f"{name}_rank"] = getattr(hit, f"{name}_rank")
-    return shown | ({"metadata": hit.metadata} if hit.metadata else {})
+            record[name] = round(score, 4)
+            record[f"{name}_rank"] = getattr(hit, f"{name}_rank")
+    return record | ({"metadata": hit.metadata} if hit.metadata else {})
 
 
 def fit_document(
     index: str, document: Document, start: int, stop: int | None, max_tokens: int
 ) -> dict[str, Any]:
-    """A document's text from `start` to `stop`, cut at its end and without metadata if need be."""
+    """Return a document's text from `start` to `stop`, cut or without metadata if necessary."""
     answer: dict[str, Any] = {"index": index}
-    room = max_tokens * _BYTES_A_TOKEN - _RESERVED
-    answer["truncated"] = _fit_part(answer, document, start, stop, room)
+    room = max_tokens * _BYTES_PER_TOKEN - _RESERVED
+    answer["truncated"] = _add_part(answer, document, start, stop, room)
     if answer["truncated"]:
-        how = f"start={answer['stop']}" if answer["text"] else "a higher max_tokens"
-        answer["more"] = f"the text was cut: get the same id with {how}"
+        remedy = f"start={answer['stop']}" if answer["text"] else "a higher max_tokens"
+        answer["more"] = f"the text was cut: get the same id with {remedy}"
     return answer
 
 
 def fit_documents(
-    index: str, asked: Sequence[tuple[str, tuple[Document, int, int | None] | str]], max_tokens: int
+    index: str,
+    parts: Sequence[tuple[str, tuple[Document, int, int | None] | str]],
+    max_tokens: int,
 ) -> dict[str, Any]:
-    """Parts of documents, each in an equal share of what is left; or why one cannot be read."""
+    """Return parts of documents, each in an equal share of the remaining bytes.
+
+    Args:
+        index: name of the index.
+        parts: for each requested text, a document with the start and stop of its part, or the
+            reason why it cannot be read.
+        max_tokens: maximum size of the answer.
+    """
     answer: dict[str, Any] = {"index": index, "documents": []}
     more = []
-    for number, (name, part) in enumerate(asked):
-        room = max_tokens * _BYTES_A_TOKEN - _RESERVED - _size(answer)
-        shown: dict[str, Any] = {}
+    for number, (name, part) in enumerate(parts):
+        room = max_tokens * _BYTES_PER_TOKEN - _RESERVED - _size(answer)
+        record: dict[str, Any] = {}
         if isinstance(part, str):
-            shown = {"id": name, "error": part}
+            record = {"id": name, "error": part}
         else:
-            share = min(room, max(room // (len(asked) - number), _LEAST_PART))
-            if _fit_part(shown, *part, share - len(',"cut":true')):
-                shown["cut"] = True
-        if _size(shown) > room or (shown.get("cut") and not shown["text"]):
+            share = min(room, max(room // (len(parts) - number), _LEAST_PART))
+            if _add_part(record, *part, share - len(',"cut":true')):
+                record["cut"] = True
+        if _size(record) > room or (record.get("cut") and not record["text"]):
             more.append(
                 f"ids from number {number + 1} on did not fit: get them in another call"
                 if number
                 else "the first id did not fit: get it with a higher max_tokens"
             )
             break
-        answer["documents"].append(shown)
-    if any(shown.get("cut") for shown in answer["documents"]):
+        answer["documents"].append(record)
+    if any(record.get("cut") for record in answer["documents"]):
         more.append("texts with cut=true go on at their stop: get ID[stop:]")
     answer["truncated"] = bool(more)
     if more:
@@ -156,10 +175,10 @@ def fit_documents(
     return answer
 
 
-def _fit_part(
+def _add_part(
     answer: dict[str, Any], document: Document, start: int, stop: int | None, room: int
 ) -> bool:
-    """Add a part of a document to an answer of at most `room` bytes; whether its text was cut."""
+    """Add a part of a document to an answer of at most `room` bytes; return if it was cut."""
     length = len(document.text)
     start = min(start, length)
     stop = length if stop is None else max(start, min(stop, length))
@@ -168,36 +187,40 @@ def _fit_part(
         if value:
             answer[name] = value
             if _size(answer) > room // 2:
-                _leave_out(answer, name)
+                _remove_fields(answer, name)
     answer |= {"length": length, "start": start, "stop": stop, "text": ""}
-    fits = _longest(document.text[start:stop], room - _size(answer))
-    answer["text"] = document.text[start : start + fits]
+    size = _longest_prefix(document.text[start:stop], room - _size(answer))
+    answer["text"] = document.text[start : start + size]
     answer["stop"] = start + len(answer["text"])
-    return start + fits < stop
+    return start + size < stop
 
 
-def _leave_out(shown: dict[str, Any], *names: str) -> None:
-    """Remove fields, and say which there were."""
-    removed = [name for name in names if shown.pop(name, None) is not None]
+def _remove_fields(record: dict[str, Any], *names: str) -> None:
+    """Remove fields from a record, and list the removed ones in it."""
+    removed = [name for name in names if record.pop(name, None) is not None]
     if removed:
-        shown["left_out"] = [*shown.get("left_out", ()), *removed]
+        record["left_out"] = [*record.get("left_out", ()), *removed]
 
 
 def fit_state(
     explanations: dict[str, str], indexes: Sequence[dict[str, Any]], max_tokens: int
 ) -> dict[str, Any]:
-    """The state of indexes; drops their last fields, then explanations, then the last indexes."""
-    shown = [{**one, "fields": dict(one["fields"])} for one in indexes]
-    answer: dict[str, Any] = {**explanations, "indexes": shown, "truncated": False}
-    room = max_tokens * _BYTES_A_TOKEN - _RESERVED
-    for one in reversed(shown):
-        while one["fields"] and _size(answer) > room:
-            one["fields"].popitem()
+    """Return the state of indexes.
+
+    Too large an answer loses the last fields of the indexes, then explanations, then the last
+    indexes.
+    """
+    states = [{**state, "fields": dict(state["fields"])} for state in indexes]
+    answer: dict[str, Any] = {**explanations, "indexes": states, "truncated": False}
+    room = max_tokens * _BYTES_PER_TOKEN - _RESERVED
+    for state in reversed(states):
+        while state["fields"] and _size(answer) > room:
+            state["fields"].popitem()
     for name in reversed(explanations):
         if _size(answer) > room:
             del answer[name]
-    while shown and _size(answer) > room:
-        shown.pop()
+    while states and _size(answer) > room:
+        states.pop()
     if answer != {**explanations, "indexes": list(indexes), "truncated": False}:
         answer["truncated"] = True
         answer["more"] = "not all fits: ask for one index, or with a higher max_tokens"
@@ -205,22 +228,22 @@ def fit_state(
 
 
 def _size(value: Any) -> int:
-    """Bytes of a JSON value."""
+    """Return the bytes of a JSON value."""
     return len(to_json(value).encode("utf-8", "surrogatepass"))
 
 
 def to_json(value: Any) -> str:
-    """JSON as agents read it: compact, without escapes of letters."""
+    """Return JSON for agents: compact, without escapes of letters."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _longest(text: str, room: int) -> int:
-    """The most characters, of whole words if possible, whose JSON takes at most `room` bytes."""
+def _longest_prefix(text: str, room: int) -> int:
+    """Return how many characters fit in `room` bytes of JSON, of whole words if possible."""
     if _size(text) - 2 <= room:
         return len(text)
-    # A character takes at least a byte.
-    fits = bisect_right(
+    # A character takes at least one byte.
+    length = bisect_right(
         range(1, min(len(text), max(room, 0)) + 1), room, key=lambda n: _size(text[:n]) - 2
     )
-    end = max((i for i in range(fits, max(0, fits - 80), -1) if text[i].isspace()), default=0)
-    return end or fits
+    word_ends = (i for i in range(length, max(0, length - 80), -1) if text[i].isspace())
+    return max(word_ends, default=0) or length

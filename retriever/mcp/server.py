@@ -1,4 +1,4 @@
-"""Tools that only read: `search`, `get`, `multi_get`, `status`; on standard streams or HTTP."""
+"""Read-only tools `search`, `get`, `multi_get` and `status`, on standard streams or HTTP."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ from retriever.search.engine import Hit
 from retriever.search.queries import Excerpt
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# Bytes; a query is far smaller.
-_LONGEST_BODY = 1024 * 1024
-# With so few hits, the candidates of a hybrid search do not depend on `k` and `offset`.
+# Maximum bytes of a request.
+_MOST_BODY_BYTES = 1024 * 1024
+# Maximum of k + offset: the candidates of a hybrid search do not depend on so few hits.
 _MOST_HITS = 50
 _MOST_EXCLUDED = 50
-_SHOWN_VALUES = 12
+# Maximum number of values that describe a field, and of characters of each.
+_MOST_VALUES = 12
 _LONGEST_VALUE = 40
 
 _SCORES = (
@@ -54,7 +55,7 @@ _GRAMMAR = (
     '`tags contains "a"` looks into an array; backquote odd field names; id and title are the '
     "document's own."
 )
-# Agents read these and the texts below with every task: all together are at most 2 kB.
+# Agents read this and the following texts with every task: at most 2 kB together.
 _INSTRUCTIONS = (
     "Search local documents. Start with `search`, read on with `get`, or with `multi_get` what "
     "several hits name. Cite `place`, or id and offsets. Where `truncated` is true, `more` says "
@@ -75,9 +76,9 @@ _MULTI_GET = (
 _STATUS = "What the indexes hold: documents, encoder, metadata fields; what scores mean."
 
 
-def _output_schema(required: str, **more: str) -> dict[str, Any]:
-    """Return the JSON Schema of an answer: its fields, by type, and which are always there."""
-    fields = {"index": "string", "truncated": "boolean", "more": "string", **more}
+def _output_schema(required: str, **types: str) -> dict[str, Any]:
+    """Return the JSON Schema of an answer: the types of its fields, and the required ones."""
+    fields = {"index": "string", "truncated": "boolean", "more": "string", **types}
     return {
         "type": "object",
         "properties": {name: {"type": kind} for name, kind in fields.items()},
@@ -85,7 +86,7 @@ def _output_schema(required: str, **more: str) -> dict[str, Any]:
     }
 
 
-# What each tool answers with.
+# JSON Schema of the answer of each tool.
 _OUTPUT_SCHEMAS = {
     "search": _output_schema(
         "index hits truncated",
@@ -172,7 +173,7 @@ class MultiGetParameters(StatusParameters):
 
 
 def make_server(indexes: Mapping[str, Index], version: str = "") -> Server[Any]:
-    """An MCP server over open indexes, at least one, by name."""
+    """Return an MCP server over open indexes by name; at least one."""
     tools = _Tools(indexes)
 
     async def list_tools(ctx: Any, params: Any) -> ListToolsResult:
@@ -193,11 +194,11 @@ def make_server(indexes: Mapping[str, Index], version: str = "") -> Server[Any]:
 
 
 class _Tools:
-    """What each tool does, without the protocol."""
+    """The tools without the protocol."""
 
     def __init__(self, indexes: Mapping[str, Index]) -> None:
         self._indexes = dict(indexes)
-        # What a tool is for, its arguments, and what it does.
+        # Description, arguments and function of each tool.
         self._tools: dict[str, tuple[str, type[BaseModel], Callable[[Any], dict[str, Any]]]] = {
             "search": (_SEARCH, SearchParameters, self._search),
             "get": (_GET, GetParameters, self._get),
@@ -209,13 +210,14 @@ class _Tools:
         try:
             if name not in self._tools:
                 raise BadInputError(f"no tool {name!r}; expected one of {', '.join(self._tools)}")
-            _, parameters, use = self._tools[name]
-            answer = use(parameters.model_validate(arguments))
+            _, parameters, run = self._tools[name]
+            answer = run(parameters.model_validate(arguments))
             content = TextContent(text=to_json(answer))
             return CallToolResult(content=[content], structured_content=answer)
         except ValidationError as error:
-            faults = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-            text = "; ".join(faults)
+            text = "; ".join(
+                f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
+            )
         except RetrieverError as error:
             text = str(error)
         except Exception:
@@ -256,69 +258,74 @@ class _Tools:
             ),
         )
 
-    def _search(self, given: SearchParameters) -> dict[str, Any]:
-        name, index = self._index(given.index)
-        last = given.offset + given.k
-        if last > _MOST_HITS:
+    def _search(self, parameters: SearchParameters) -> dict[str, Any]:
+        name, index = self._index(parameters.index)
+        query = parameters.query
+        mode = parameters.mode
+        where = parameters.where
+        exclude = parameters.exclude
+        least = parameters.min_probability
+        k = parameters.offset + parameters.k
+        if k > _MOST_HITS:
             raise BadInputError(
-                f"offset + k: expected at most {_MOST_HITS}, found {last}; ask a narrower question "
+                f"offset + k: expected at most {_MOST_HITS}, found {k}; ask a narrower question "
                 "or add a filter with where"
             )
         notes = []
-        if given.where is not None and (unknown := index.filter_warning(given.where)):
-            notes.append(unknown)
-        least = given.min_probability
-        query = given.query
-        mode = given.mode
-        exclude = given.exclude
-        hits: list[Hit] = index.search(query, k=last, mode=mode, where=given.where, exclude=exclude)
+        if where is not None and (doubt := index.filter_warning(where)):
+            notes.append(doubt)
+        hits: list[Hit] = index.search(query, k=k, mode=mode, where=where, exclude=exclude)
         has_hits = bool(hits)
-        note = index.search_note(hits, mode=mode, where=given.where)
+        note = index.search_note(hits, mode=mode, where=where)
         notes += [] if note is None else [note]
         answer = index.answer(hits, mode=mode, least=least)
-        judged = {}
+        details = {}
         if answer is not None:
-            judged = {"has_answer": answer.has_answer, "probability": round(answer.probability, 4)}
+            details = {"has_answer": answer.has_answer, "probability": round(answer.probability, 4)}
             notes += [answer.warning] if answer.warning else []
             if not answer.has_answer:
-                withheld = least is not None and has_hits
-                remedy = ": lower min_probability to see hits" if withheld else ""
+                is_withheld = least is not None and has_hits
+                remedy = ": lower min_probability to see hits" if is_withheld else ""
                 notes.append(f"perhaps nothing relevant was found{remedy}")
                 hits = hits if least is None else []
         if not has_hits:
-            notes.append(index.no_hits_reason(query, mode=mode, where=given.where, exclude=exclude))
+            notes.append(index.no_hits_reason(query, mode=mode, where=where, exclude=exclude))
         elif exclude:
             texts = ", ".join(map(to_json, exclude))
             notes.append(f"documents with these texts of exclude are left out: {texts}")
-        if better := index.suggestion(query):
-            notes.append(f"no document has a word of the query; did you mean: {better}")
-        shown = [(hit, _excerpt(index, hit, given.context)) for hit in hits[given.offset :]]
-        return fit_hits(name, shown, given.offset, given.max_tokens, notes, judged)
+        if suggestion := index.suggestion(query):
+            notes.append(f"no document has a word of the query; did you mean: {suggestion}")
+        offset = parameters.offset
+        excerpts = [(hit, _excerpt(index, hit, parameters.context)) for hit in hits[offset:]]
+        return fit_hits(name, excerpts, offset, parameters.max_tokens, notes, details)
 
-    def _get(self, given: GetParameters) -> dict[str, Any]:
-        name, index = self._index(given.index)
-        part = find_part(given.id, index.get)
-        start = given.start or part.start
-        stop = part.stop if given.stop is None else given.stop
-        return fit_document(name, part.document, start, stop, given.max_tokens)
+    def _get(self, parameters: GetParameters) -> dict[str, Any]:
+        name, index = self._index(parameters.index)
+        part = find_part(parameters.id, index.get)
+        start = parameters.start or part.start
+        stop = part.stop if parameters.stop is None else parameters.stop
+        return fit_document(name, part.document, start, stop, parameters.max_tokens)
 
-    def _multi_get(self, given: MultiGetParameters) -> dict[str, Any]:
-        name, index = self._index(given.index)
-        return fit_documents(
-            name, [(id_, _part(index, id_)) for id_ in given.ids], given.max_tokens
-        )
+    def _multi_get(self, parameters: MultiGetParameters) -> dict[str, Any]:
+        name, index = self._index(parameters.index)
+        parts = [(id_, _part(index, id_)) for id_ in parameters.ids]
+        return fit_documents(name, parts, parameters.max_tokens)
 
-    def _status(self, given: StatusParameters) -> dict[str, Any]:
-        chosen = self._indexes.items() if given.index is None else [self._index(given.index)]
-        indexes = [_state(name, index) for name, index in chosen]
-        return fit_state({"scores": _SCORES, "filters": _GRAMMAR}, indexes, given.max_tokens)
+    def _status(self, parameters: StatusParameters) -> dict[str, Any]:
+        indexes = list(self._indexes.items())
+        if parameters.index is not None:
+            indexes = [self._index(parameters.index)]
+        states = [_describe_index(name, index) for name, index in indexes]
+        explanations = {"scores": _SCORES, "filters": _GRAMMAR}
+        return fit_state(explanations, states, parameters.max_tokens)
 
     def _index(self, name: str | None) -> tuple[str, Index]:
         if name is None and len(self._indexes) == 1:
             name = next(iter(self._indexes))
         if name not in self._indexes:
-            found = "nothing" if name is None else repr(name)
-            raise BadInputError(f"index: expected one of {', '.join(self._indexes)}, found {found}")
+            actual = "nothing" if name is None else repr(name)
+            names = ", ".join(self._indexes)
+            raise BadInputError(f"index: expected one of {names}, found {actual}")
         return name, self._indexes[name]
 
 
@@ -331,14 +338,14 @@ def _excerpt(index: Index, hit: Hit, context: int) -> Excerpt:
 
 
 def _part(index: Index, name: str) -> Part | str:
-    """Return the part of a document that a text names, or why it cannot be read."""
+    """Return the part of a document that a text names, or the reason why it cannot be read."""
     try:
         return find_part(name, index.get)
     except BadInputError as error:
         return str(error)
 
 
-def _state(name: str, index: Index) -> dict[str, Any]:
+def _describe_index(name: str, index: Index) -> dict[str, Any]:
     info = index.info()
     return {
         "index": name,
@@ -347,42 +354,44 @@ def _state(name: str, index: Index) -> dict[str, Any]:
         "encoder": info["encoder"]["encoder"],
         "language": info["analyzer"]["language"],
         "created": info["created"],
-        "fields": {one.name: _field(one) for one in index.fields()},
+        "fields": {field.name: _describe_field(field) for field in index.fields()},
     }
 
 
-def _field(one: FieldSummary) -> dict[str, Any]:
-    found: dict[str, Any] = {"types": list(one.types)}
-    if one.range is not None:
-        found["range"] = list(one.range)
-    values = [value for value in one.values if len(str(value)) <= _LONGEST_VALUE][:_SHOWN_VALUES]
+def _describe_field(field: FieldSummary) -> dict[str, Any]:
+    description: dict[str, Any] = {"types": list(field.types)}
+    if field.range is not None:
+        description["range"] = list(field.range)
+    values = [value for value in field.values if len(str(value)) <= _LONGEST_VALUE][:_MOST_VALUES]
     if values:
-        complete = one.complete and len(values) == len(one.values)
-        found["values" if complete else "examples"] = values
-    return found
+        is_complete = field.complete and len(values) == len(field.values)
+        description["values" if is_complete else "examples"] = values
+    return description
 
 
 def _field_list(index: Index) -> str:
-    """The fields of an index in one line."""
+    """Return the fields of an index in one line."""
     try:
         fields = index.fields()
     except RetrieverError as error:
-        # The tools of other indexes are listed all the same.
+        # The tools for other indexes are listed nevertheless.
         return f"unknown ({error})"
-    shown = [f"{one.name} ({_field_line(one)})" for one in fields[:_MOST_HITS]]
-    if len(fields) > len(shown):
-        shown.append(f"and {len(fields) - len(shown)} more: see status")
-    return ", ".join(shown) or "none"
+    lines = [f"{field.name} ({_field_line(field)})" for field in fields[:_MOST_HITS]]
+    if len(fields) > len(lines):
+        lines.append(f"and {len(fields) - len(lines)} more: see status")
+    return ", ".join(lines) or "none"
 
 
-def _field_line(one: FieldSummary) -> str:
-    kind = " or ".join(one.types)
-    facts = _field(one)
-    if "values" in facts:
-        return f"{kind}: {', '.join(map(to_json, facts['values']))}"
-    if one.range is not None:
-        return f"{kind}, {one.range[0]:g} to {one.range[1]:g}"
-    return f"{kind}, such as {to_json(facts['examples'][0])}" if "examples" in facts else kind
+def _field_line(field: FieldSummary) -> str:
+    types = " or ".join(field.types)
+    description = _describe_field(field)
+    if "values" in description:
+        return f"{types}: {', '.join(map(to_json, description['values']))}"
+    if field.range is not None:
+        return f"{types}, {field.range[0]:g} to {field.range[1]:g}"
+    if "examples" in description:
+        return f"{types}, such as {to_json(description['examples'][0])}"
+    return types
 
 
 def serve_stdio(server: Server[Any]) -> None:
@@ -417,23 +426,23 @@ def serve_http(
 
 
 def http_app(server: Server[Any], host: str, token: str | None) -> Starlette:
-    """The ASGI application that `serve_http` runs."""
+    """Return the ASGI application that `serve_http` runs."""
     if host not in _LOOPBACK and not token:
         raise ConfigError(
             f"--host {host}: other machines can reach this address: set a token with --token or "
             "RETRIEVER_TOKEN"
         )
     # On a loopback address the SDK checks the headers Host and Origin, so that no web page reaches
-    # the server through DNS rebinding; on others, the token is what a web page lacks.
+    # the server through DNS rebinding. On other addresses, a web page lacks the token.
     app = server.streamable_http_app(
-        stateless_http=True, json_response=True, max_request_body_size=_LONGEST_BODY, host=host
+        stateless_http=True, json_response=True, max_request_body_size=_MOST_BODY_BYTES, host=host
     )
     if token:
         expected = f"Bearer {token}".encode()
 
         async def check(request: Request, answer: RequestResponseEndpoint) -> Response:
-            given = request.headers.get("authorization", "").encode("latin-1")
-            if hmac.compare_digest(given, expected):
+            header = request.headers.get("authorization", "").encode("latin-1")
+            if hmac.compare_digest(header, expected):
                 return await answer(request)
             refusal = {"error": "expected the header Authorization: Bearer TOKEN"}
             return JSONResponse(refusal, 401, {"WWW-Authenticate": "Bearer"})
