@@ -36,7 +36,7 @@ from retriever import Mode
 from retriever.encoders import find_model
 from retriever.encoders.registry import require_asked
 from retriever.errors import BadInputError, ConfigError
-from retriever.rerankers import HeadReranker, kind_of
+from retriever.rerankers import HeadReranker, reranker_kind
 from retriever.rerankers.cross import KIND as CROSS_ENCODER
 from retriever.search import FusionSettings
 
@@ -273,7 +273,7 @@ def _with_hybrid(
 
 def _saved(system: System, resources: Resources) -> SystemResult:
     pools = resources.pools(resources.questions)
-    if kind_of(system.path) == CROSS_ENCODER:
+    if reranker_kind(system.path) == CROSS_ENCODER:
         return _pooled(system, pools, [resources.cross_scores(system.text, system.path, pools)])
     reranker = HeadReranker.load(system.path)
     encoder = str(reranker.spec)

@@ -7,7 +7,7 @@ from retriever.rerankers.cross import write_cross_encoder as write_cross_encoder
 from retriever.rerankers.cross_training import train_cross_encoder as train_cross_encoder
 from retriever.rerankers.folders import check_target as check_target
 from retriever.rerankers.folders import is_reranker as is_reranker
-from retriever.rerankers.folders import kind_of as kind_of
+from retriever.rerankers.folders import reranker_kind as reranker_kind
 from retriever.rerankers.head import HeadReranker as HeadReranker
 from retriever.rerankers.head import QueryMap as QueryMap
 from retriever.rerankers.head import Scorer as Scorer

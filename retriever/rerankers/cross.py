@@ -1,13 +1,13 @@
 """Cross-encoders: question and passage through one transformer together (Ma et al. 2019).
 
-[CLS] of the top layer goes into a two-layer MLP, which is in `head.safetensors` beside the files of
-the transformer; `reranker.json`, written last, says how it was trained. Where transformers has a
-classifier of that form, these files are its own, with the MLP in `model.safetensors` too, and
-sentence-transformers' CrossEncoder reads them.
+A two-layer MLP reads the top layer's [CLS]. It is stored in `head.safetensors` beside the files of
+the transformer; `reranker.json`, written last, describes the training. If transformers has a
+classifier of this form, `model.safetensors` holds the MLP, too, and sentence-transformers'
+CrossEncoder reads the folder.
 
-Of a CrossEncoder of sentence-transformers, the function that makes a score of the label's logit is
-in `config_sentence_transformers.json` or, of older releases, in `config.json`; the logistic
-function where neither names one.
+A CrossEncoder of sentence-transformers names the activation function of its scores in
+`config_sentence_transformers.json` or, in older releases, in `config.json`. The default is the
+logistic function.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from retriever.rerankers.folders import (
     file_digest,
     form_of,
     is_reranker,
-    kind_of,
     read_manifest,
+    reranker_kind,
 )
 from retriever.training.loop import silent
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 KIND = "cross-encoder"
 _FORM = form_of(KIND, max_length=int, training=dict)
-# Where classifiers keep two layers with a tanh between them, by the model's type.
+# Names of the two layers of a classifier with a tanh between them, by model type.
 _PROJECTED = {"dense": "classifier.dense", "out": "classifier.out_proj"}
 _CLASSIFIERS: Mapping[str, Mapping[str, str]] = {
     "bert": {"dense": "bert.pooler.dense", "out": "classifier"},
@@ -70,20 +70,23 @@ _CLASSIFIERS: Mapping[str, Mapping[str, str]] = {
     "xlm-roberta": _PROJECTED,
     "camembert": _PROJECTED,
 }
-# What makes it a tanh, and the summary that of [CLS].
-_OF_CLASSIFIER: Mapping[str, Mapping[str, Any]] = {
+# Configuration for a tanh, and for a summary by [CLS], by model type.
+_CLASSIFIER_CONFIG: Mapping[str, Mapping[str, Any]] = {
     "deberta-v2": {"pooler_hidden_act": "tanh"},
     "xlnet": {"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"},
 }
+# Configuration for sentence-transformers: a score is the logit.
 _SCORE = {"activation_fn": "torch.nn.modules.linear.Identity"}
 _TASK = "ForSequenceClassification"
 
 
 class CrossEncoder:
-    """Scores pairs; higher is better, in no fixed range.
+    """Scores pairs of texts; higher is better, in no fixed range.
 
-    `max_length` is the window in word pieces of both texts together, `cut` counts the pairs that
-    were longer; with `autocast` the transformer multiplies in bfloat16 though weights are float32.
+    Attributes:
+        max_length: window in word pieces of both texts together.
+        cut: number of pairs so far that were longer than the window.
+        autocast: whether the transformer multiplies in bfloat16 with float32 weights.
     """
 
     def __init__(
@@ -102,10 +105,11 @@ class CrossEncoder:
         passages: Sequence[str],
         done: Callable[[int], object] = silent,
     ) -> NDArray[np.float32]:
-        """One score for each question and the passage beside it, (pairs,) float32.
+        """Return one score for each question and its passage, (pairs,) float32.
 
-        A score does not depend on the other pairs by more than rounding. Of a pair that is longer
-        than the window the longer text loses its end. `done` gets each batch's number of pairs.
+        A score depends on the other pairs only by rounding. In a pair that is longer than the
+        window, the longer text loses its end. `done` is called with the number of pairs of each
+        batch.
         """
         import torch
 
@@ -124,31 +128,31 @@ class CrossEncoder:
         return scores
 
     def forward(self, pairs: PiecePairs, rows: NDArray[np.int64]) -> torch.Tensor:
-        """The scores of some of the pairs as one batch, (rows,) float32."""
+        """Return the scores of the pairs `rows` as one batch, (rows,) float32."""
         import torch
 
         types = [pairs.types[row] for row in rows] if pairs.types else []
         batch = self.backbone.batch([pairs.ids[row] for row in rows], types)
         with torch.autocast(self.backbone.device.type, torch.bfloat16, enabled=self.autocast):
-            states = self._states(batch)
-        scores: torch.Tensor = self.head(states.float())
+            inputs = self._head_inputs(batch)
+        scores: torch.Tensor = self.head(inputs.float())
         return scores
 
-    def _states(self, batch: Batch) -> torch.Tensor:
-        """What the head reads: [CLS] of the top layer, (rows, width)."""
+    def _head_inputs(self, batch: Batch) -> torch.Tensor:
+        """Return the input of the head: the top layer's [CLS], (rows, width)."""
         return self.backbone.top_cls(batch)
 
 
 class Classifier(CrossEncoder):
     """A transformer with its own classifier of one label; the head is an activation function."""
 
-    def _states(self, batch: Batch) -> torch.Tensor:
+    def _head_inputs(self, batch: Batch) -> torch.Tensor:
         logits: torch.Tensor = self.backbone.model(**batch.inputs).logits[:, 0]
         return logits
 
 
 class LightCrossEncoder:
-    """Gives the scores of `CrossEncoder` without torch, or raises UnsupportedModelError."""
+    """Computes the scores of `CrossEncoder` without torch; may raise UnsupportedModelError."""
 
     def __init__(
         self,
@@ -158,7 +162,7 @@ class LightCrossEncoder:
         read_head: Callable[[Path, int], Mapping[str, Floats]],
         activation: Callable[[Floats], Floats],
     ) -> None:
-        # A pair is long: NumPy is for those who ask for it.
+        # A pair is long, so NumPy is used only on request.
         self._engine = engine_for(computing, 10**9)
         if self._engine == "torch":
             raise UnsupportedModelError("OpenVINO is not installed")
@@ -170,7 +174,7 @@ class LightCrossEncoder:
         self._dtype = computing.number_format
         self._head = read_head(folder.path, self._weights.width)
         self._activation = activation
-        self._runs: NumPyEngine | OpenVINOEngine | None = None
+        self._runner: NumPyEngine | OpenVINOEngine | None = None
         self.max_length = min(max_length, self._weights.longest, self._pieces.max_length)
         self.cut = 0
 
@@ -180,30 +184,30 @@ class LightCrossEncoder:
         passages: Sequence[str],
         done: Callable[[int], object] = silent,
     ) -> NDArray[np.float32]:
-        """As `CrossEncoder.score`."""
+        """Return scores; see `CrossEncoder.score`."""
         pairs = self._pieces.tokenize_pairs(questions, passages, self.max_length)
         self.cut += pairs.cut
         scores = np.zeros(len(questions), np.float32)
         head = self._head
-        for rows, cls in self._run(pairs.ids, pairs.types):
+        for rows, cls in self._top_cls(pairs.ids, pairs.types):
             hidden = np.tanh(cls @ head["dense.weight"].T + head["dense.bias"])
             scores[rows] = self._activation(hidden @ head["out.weight"].T + head["out.bias"])[:, 0]
             done(len(rows))
         return scores
 
-    def _run(
+    def _top_cls(
         self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
     ) -> Iterator[tuple[NDArray[np.int64], Floats]]:
-        """The top layer's [CLS] of each pair, a batch after the other."""
+        """Yield the rows and the top layer's [CLS] of each batch of pairs."""
         depth = len(self._weights.layers)
-        if self._runs is None and self._engine == "numpy":
-            self._runs = NumPyEngine(self._weights, [depth])
-        elif self._runs is None:
+        if self._runner is None and self._engine == "numpy":
+            self._runner = NumPyEngine(self._weights, [depth])
+        elif self._runner is None:
             ranges = None
             if self._dtype == "int8":
                 ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
-            self._runs = OpenVINOEngine(self._weights, [depth], self._dtype, ranges)
-        for batch in self._runs.run(ids, types):
+            self._runner = OpenVINOEngine(self._weights, [depth], self._dtype, ranges)
+        for batch in self._runner.run(ids, types):
             yield batch.rows, batch.states[0][:, 0]
 
 
@@ -211,7 +215,7 @@ def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str
     """Write a cross-encoder; the folder appears complete, or not at all."""
     check_target(folder, KIND)
     with whole_folder(folder) as new:
-        model.backbone.save(new, _classifier(model), model.max_length)
+        model.backbone.save(new, _as_classifier(model), model.max_length)
         state = model.head.state_dict()
         _FORM.write_arrays(new, {name: value.cpu().numpy() for name, value in state.items()})
         settings = {
@@ -224,8 +228,8 @@ def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str
         _FORM.write_settings(new, settings)
 
 
-def _classifier(model: CrossEncoder) -> Any:
-    """The classifier of transformers that gives a cross-encoder's scores; None if it has none."""
+def _as_classifier(model: CrossEncoder) -> Any:
+    """Return a classifier of transformers with the same scores; None if there is none."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
@@ -234,35 +238,34 @@ def _classifier(model: CrossEncoder) -> Any:
         return None
     config.num_labels = 1
     config.sentence_transformers = _SCORE
-    config.update(_OF_CLASSIFIER.get(config.model_type, {}))
-    # Its weights are those that are there.
+    config.update(_CLASSIFIER_CONFIG.get(config.model_type, {}))
+    # No memory for new weights, since those of the model are assigned.
     with torch.device("meta"):
-        whole: Any = AutoModelForSequenceClassification.from_config(config)
-    # Some have no pooler of their own.
+        classifier: Any = AutoModelForSequenceClassification.from_config(config)
+    # Some classifiers have no pooler.
     state = {
-        f"{whole.base_model_prefix}.{name}": weight
+        f"{classifier.base_model_prefix}.{name}": weight
         for name, weight in model.backbone.model.state_dict().items()
         if not name.startswith("pooler.")
     }
     for name, weight in model.head.state_dict().items():
         layer, part = name.split(".")
         state[f"{_CLASSIFIERS[config.model_type][layer]}.{part}"] = weight
-    whole.load_state_dict(state, assign=True)
-    return whole
+    classifier.load_state_dict(state, assign=True)
+    return classifier
 
 
 def load_cross_encoder(
     folder: Path, *, device: str | None = None, backend: Backend = "auto", dtype: Dtype = "float32"
 ) -> CrossEncoder | LightCrossEncoder:
-    """Read what `write_cross_encoder` wrote, to score with the backend that pays."""
+    """Read the folder of a cross-encoder; ``auto`` takes the fastest backend."""
     manifest = read_manifest(folder, _FORM)
     model = find_model(str(folder))
     if model.weights != manifest["weights"]:
         raise _FORM.altered(folder, "weights of another SHA-256")
-    # Of both texts.
     max_length = manifest["max_length"]
     computing = EncoderSettings(backend=backend, dtype=dtype)
-    light = _without_torch(model, max_length, device, computing, _head_arrays, np.asarray)
+    light = _load_light(model, max_length, device, computing, _head_arrays, np.asarray)
     if light is not None:
         return light
     backbone = Backbone(model, device, dtype)
@@ -270,7 +273,7 @@ def load_cross_encoder(
     return CrossEncoder(backbone, head, max_length, dtype)
 
 
-def _without_torch(
+def _load_light(
     folder: ModelFolder,
     max_length: int,
     device: str | None,
@@ -278,7 +281,7 @@ def _without_torch(
     read_head: Callable[[Path, int], Mapping[str, Floats]],
     activation: Callable[[Floats], Floats],
 ) -> LightCrossEncoder | None:
-    """A cross-encoder without torch where that pays and can be, else None."""
+    """Return a cross-encoder without torch; None if torch is faster or necessary."""
     backend = computing.backend
     dtype = computing.number_format
     reason = "only the processor has it"
@@ -293,25 +296,25 @@ def _without_torch(
 
 
 def read_training(folder: Path) -> dict[str, Any]:
-    """How a cross-encoder was trained; decides nothing."""
+    """Return the description of a cross-encoder's training, which is for information only."""
     training: dict[str, Any] = read_manifest(folder, _FORM)["training"]
     return training
 
 
 def is_cross_encoder(path: str | Path) -> bool:
-    """Whether a folder holds a cross-encoder."""
-    return is_reranker(path) and kind_of(Path(path)) == KIND
+    """Return whether a folder holds a cross-encoder."""
+    return is_reranker(path) and reranker_kind(Path(path)) == KIND
 
 
 def _has_head_shapes(arrays: Mapping[str, Floats], width: int) -> bool:
-    """Whether arrays are those of a `CrossHead`, by their names and shapes."""
+    """Return whether arrays have the names and shapes of a `CrossHead`."""
     shapes = {"dense.weight": (width, width), "dense.bias": (width,)}
     shapes |= {"out.weight": (1, width), "out.bias": (1,)}
     return {name: array.shape for name, array in arrays.items()} == shapes
 
 
 def _head_arrays(folder: Path, width: int) -> dict[str, Floats]:
-    """Weight and bias of both layers of the MLP by name."""
+    """Return weight and bias of both layers of the MLP, by name."""
     arrays = _FORM.read_arrays(folder)
     if not _has_head_shapes(arrays, width):
         raise _FORM.altered(folder / _FORM.arrays, "arrays of other shapes")
@@ -319,7 +322,7 @@ def _head_arrays(folder: Path, width: int) -> dict[str, Floats]:
 
 
 def read_head(folder: Path, width: int) -> CrossHead:
-    """The MLP of a cross-encoder whose transformer has a width, on the CPU, in training mode."""
+    """Return the MLP of a cross-encoder of a width, on the CPU, in training mode."""
     import torch
 
     from retriever.rerankers.scorers import CrossHead
@@ -331,7 +334,7 @@ def read_head(folder: Path, width: int) -> CrossHead:
 
 
 def head_digest(folder: Path) -> str:
-    """SHA-256 of the MLP's file, in hexadecimal."""
+    """Return the SHA-256 of the MLP's file, in hexadecimal."""
     return file_digest(folder / _FORM.arrays)
 
 
@@ -343,13 +346,13 @@ def load_classifier(
     dtype: Dtype = "float32",
     download: bool = False,
 ) -> CrossEncoder | LightCrossEncoder:
-    """Load a folder or hub id, to give the scores of sentence-transformers' `predict`."""
+    """Load a folder or hub id; scores are those of sentence-transformers' `predict`."""
     folder = find_model(name, download=download)
     activation = _activation(folder)
     window = folder.settings.max_length or NO_LIMIT
     function = ACTIVATION_FUNCTIONS[activation]
     computing = EncoderSettings(backend=backend, dtype=dtype)
-    light = _without_torch(folder, window, device, computing, _classifier_arrays, function)
+    light = _load_light(folder, window, device, computing, _classifier_arrays, function)
     if light is not None:
         return light
     import torch
@@ -358,23 +361,52 @@ def load_classifier(
     head: torch.nn.Module = getattr(torch.nn, activation)()
     model = Classifier(backbone, head, min(window, backbone.max_length), dtype)
     if backbone.pads_left:
-        # The classifier reads the last piece: one pair at a time needs no padding.
+        # The classifier reads the last word piece, so a pair must not be padded.
         model.batch_pieces = 1
     return model
 
 
 def _activation(folder: ModelFolder) -> str:
-    """The name of the activation function of a model whose scores can be computed."""
+    """Return the name of a model's activation function; raise ModelError for unsupported models."""
     config = folder.config
     file = folder.path / "config_sentence_transformers.json"
-    # Without modules.json sentence-transformers does not read it either.
-    read = file.is_file() and (folder.path / "modules.json").is_file()
-    saved: Any = read_json(file) if read else {}
-    kinds = config.get("architectures") or ["no architecture"]
-    if not str(kinds[0]).endswith(_TASK):
+    # sentence-transformers ignores the file if there is no modules.json.
+    is_read = file.is_file() and (folder.path / "modules.json").is_file()
+    settings: Any = read_json(file) if is_read else {}
+    _check_one_label(folder)
+    older_settings = config.get("sentence_transformers") or {}
+    activation = str(
+        settings.get("activation_fn")
+        or older_settings.get("activation_fn")
+        or config.get("sbert_ce_default_activation_function")
+        or "torch.nn.Sigmoid"
+    )
+    name = activation.rsplit(".", 1)[-1]
+    prompts = settings.get("prompts") or {}
+    for what, is_needed in (
+        ("a module after the classifier", folder.settings.projections),
+        ("a prompt before each text", prompts.get(settings.get("default_prompt_name"))),
+        (
+            f"the activation function {activation}",
+            name not in ACTIVATIONS or not activation.startswith("torch."),
+        ),
+    ):
+        if is_needed:
+            raise ModelError(
+                f"{folder.path}: needs {what}, which is not supported: its scores would be wrong; "
+                f"expected a classifier alone and {', '.join(ACTIVATIONS)} of torch"
+            )
+    return name
+
+
+def _check_one_label(folder: ModelFolder) -> None:
+    """Raise ModelError unless a model is a classifier of one label."""
+    config = folder.config
+    architectures = config.get("architectures") or ["no architecture"]
+    if not str(architectures[0]).endswith(_TASK):
         raise ModelError(
             f"{folder.path}: expected a reranker's folder: of `retriever train`, or a CrossEncoder "
-            f"of sentence-transformers (...{_TASK}), found {kinds[0]}; name another folder"
+            f"of sentence-transformers (...{_TASK}), found {architectures[0]}; name another folder"
         )
     names = config.get("id2label")
     labels = len(names) if names and isinstance(names, dict) else config.get("num_labels", 2)
@@ -383,42 +415,17 @@ def _activation(folder: ModelFolder) -> str:
             f"{folder.path}: expected a classifier of one label, whose score orders passages, "
             f"found {labels} labels; name another cross-encoder"
         )
-    older = config.get("sentence_transformers") or {}
-    activation = str(
-        saved.get("activation_fn")
-        or older.get("activation_fn")
-        or config.get("sbert_ce_default_activation_function")
-        or "torch.nn.Sigmoid"
-    )
-    name = activation.rsplit(".", 1)[-1]
-    for what, unsupported in (
-        ("a module after the classifier", folder.settings.projections),
-        (
-            "a prompt before each text",
-            (saved.get("prompts") or {}).get(saved.get("default_prompt_name")),
-        ),
-        (
-            f"the activation function {activation}",
-            name not in ACTIVATIONS or not activation.startswith("torch."),
-        ),
-    ):
-        if unsupported:
-            raise ModelError(
-                f"{folder.path}: needs {what}, which is not supported: its scores would be wrong; "
-                f"expected a classifier alone and {', '.join(ACTIVATIONS)} of torch"
-            )
-    return name
 
 
 def _classifier_arrays(folder: Path, width: int) -> dict[str, Floats]:
-    """The layers of a classifier by the names that `CrossHead` has for them."""
+    """Return the layers of a classifier under the names of `CrossHead`."""
     tensors = map_tensors(folder / "model.safetensors")
-    for places in _CLASSIFIERS.values():
+    for names in _CLASSIFIERS.values():
         arrays = {
-            f"{layer}.{part}": tensors[f"{place}.{part}"]
-            for layer, place in places.items()
+            f"{layer}.{part}": tensors[f"{name}.{part}"]
+            for layer, name in names.items()
             for part in ("weight", "bias")
-            if f"{place}.{part}" in tensors
+            if f"{name}.{part}" in tensors
         }
         if _has_head_shapes(arrays, width):
             return arrays

@@ -29,7 +29,18 @@ def train_cross_encoder(
     on_step: Callable[[Step], object] = silent,
     on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
-    """Train; with `keep_head` from the MLP of the model, which is kept if no epoch is better."""
+    """Train a cross-encoder, and keep its weights of the best epoch on dev.
+
+    Args:
+        model: the cross-encoder, which is changed.
+        data: questions and passages.
+        settings: how to train.
+        dev_score: returns the quality of the model on dev; higher is better.
+        keep_head: start from the MLP of the model, and keep it if no epoch is better.
+        checkpoint: where to save progress.
+        on_step: called after each step.
+        on_epoch: called after each epoch.
+    """
     model.autocast = uses_bfloat16(settings.precision, model.backbone.device)
     with seeded(model.backbone.device, settings.seed):
         if not keep_head:
@@ -65,7 +76,7 @@ class _CrossTask(Task[TripleBatch]):
         return epoch_batches(self._data.pools, self._settings.sampling, chance)
 
     def losses(self, batch: TripleBatch) -> torch.Tensor | None:
-        """The hinge of each triple; scores are computed in parts of like length."""
+        """Return the hinge loss of each triple; batches have pairs of similar length."""
         from retriever.rerankers.scorers import hinge
 
         # All negatives drawn at random may happen to be relevant.

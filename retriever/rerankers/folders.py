@@ -1,4 +1,4 @@
-"""Rerankers in folders of their own, whose `reranker.json` says of which kind each one is."""
+"""Folders of rerankers; `reranker.json` names the kind of reranker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MANIFEST = "reranker.json"
 
 
 def form_of(kind: str, **keys: type) -> FolderForm:
-    """What the folder of a kind of rerankers holds; `keys` are those of this kind."""
+    """Return the form of a reranker's folder; `keys` are the additional keys of its kind."""
     return FolderForm(
         what="the folder of a reranker",
         command="retriever train",
@@ -29,29 +29,29 @@ def form_of(kind: str, **keys: type) -> FolderForm:
 
 
 def is_reranker(path: str | Path) -> bool:
-    """Whether a folder holds a reranker."""
+    """Return whether a folder holds a reranker."""
     return os.path.isfile(os.path.join(path, MANIFEST))
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def check_target(folder: Path, kind: str) -> None:
-    """Refuse a folder that a reranker of a kind cannot be written to."""
+    """Raise ConfigError if a reranker of a kind cannot be written to a folder."""
     check_output(
         folder, "the folder of a reranker", lambda names: None if MANIFEST in names else min(names)
     )
-    if is_reranker(folder) and (found := kind_of(folder)) != kind:
+    if is_reranker(folder) and (actual := reranker_kind(folder)) != kind:
         raise ConfigError(
             f"{folder}: expected nothing or a reranker of the kind {kind}, found one of the kind "
-            f"{found}; name another folder, or remove this one"
+            f"{actual}; name another folder, or remove this one"
         )
 
 
-def kind_of(folder: Path) -> str:
-    """The kind of reranker a folder holds; raises ModelError if it holds none."""
+def reranker_kind(folder: Path) -> str:
+    """Return the kind of the reranker in a folder; raise ModelError if there is none."""
     if not is_reranker(folder):
         raise ModelError(
             f"{folder}: expected a reranker's folder with {MANIFEST}, or a CrossEncoder of "
@@ -63,10 +63,10 @@ def kind_of(folder: Path) -> str:
 
 
 def read_manifest(folder: Path, form: FolderForm) -> dict[str, Any]:
-    """The manifest of a reranker of the kind that the form is of."""
+    """Return the manifest of a reranker with a form."""
     (kind,) = form.choices["kind"]
-    if (found := kind_of(folder)) != kind:
+    if (actual := reranker_kind(folder)) != kind:
         raise ModelError(
-            f"{folder / MANIFEST}: expected a reranker of the kind {kind}, found {found!r}"
+            f"{folder / MANIFEST}: expected a reranker of the kind {kind}, found {actual!r}"
         )
     return form.read_settings(folder)

@@ -1,11 +1,12 @@
-"""Rerankers on frozen vectors: a head is trained by pairwise hinge loss (Ma et al. 2019).
+"""Rerankers on frozen vectors: a head, trained by pairwise hinge loss (Ma et al. 2019).
 
-Its folder has its weights, and in `reranker.json` its encoder, what it computes, and its training.
+Its folder has the weights of the head, and a `reranker.json` with its encoder, settings and
+training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,24 +24,28 @@ from retriever.training.sampling import JudgedPools, epoch_batches
 from retriever.training.settings import HeadSettings, HeadTrainingSettings
 
 if TYPE_CHECKING:
+    import torch
+
     from retriever.rerankers.scorers import InteractionHead
+    from retriever.training.sampling import TripleBatch
 
 KIND = "head"
-# In `training` of the manifest: whether searching with the map of the head is better.
+# Key in `training` of the manifest: whether a search with the map of the head is better.
 QUERY_MAP = "query_map"
 _FORM = form_of(KIND, encoder=dict, head=dict, training=dict)
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
-# Scores pairs, as `InteractionHead.score` does.
+# A function that scores pairs; see `InteractionHead.score`.
 Scorer = Callable[[Vectors, Vectors, Rows, Rows], Vectors]
 
 
 class TrainedHead(NamedTuple):
-    """A head with the weights of the epoch that is best on dev, the earliest of equal ones."""
+    """A head with the weights of the best epoch on dev; ties go to the earliest epoch."""
 
     head: InteractionHead
     settings: HeadTrainingSettings
     curve: tuple[Epoch, ...]
+    # Number of the best epoch; 0 is the untrained head.
     best: int
 
 
@@ -52,69 +57,97 @@ def train_head(
     pools: JudgedPools,
     dev_score: Callable[[Scorer], float],
 ) -> TrainedHead:
-    """Train a head; the untrained one counts among those of which the best on dev is kept.
+    """Train a head, and keep its weights of the best epoch on dev, the untrained ones included.
 
     The same seed gives the same bits on the same machine.
+
+    Args:
+        settings: how to train.
+        head_settings: the head.
+        questions: (questions, dimensions) vectors.
+        passages: (passages, dimensions) vectors.
+        pools: rows of relevant and other passages for each question.
+        dev_score: returns the quality of a scorer on dev; higher is better.
     """
     import torch
 
-    from retriever.rerankers.scorers import InteractionHead, hinge
+    from retriever.rerankers.scorers import InteractionHead
 
-    u = torch.from_numpy(questions)
-    v = torch.from_numpy(passages)
-    with seeded(u.device, settings.seed):
+    question_vectors = torch.from_numpy(questions)
+    passage_vectors = torch.from_numpy(passages)
+    with seeded(question_vectors.device, settings.seed):
         head = InteractionHead(head_settings, questions.shape[1])
         weights = list(head.parameters())
+        # Weights decay towards their start if the head starts as the cosine, otherwise to zero.
         towards = torch.clone if head_settings.starts_as_cosine else torch.zeros_like
-        starts = [towards(weight.detach()) for weight in weights]
-        decay = settings.learning_rate * settings.weight_decay
+        targets = [towards(weight.detach()) for weight in weights]
         optimizer = torch.optim.Adam(weights, settings.learning_rate, fused=True)
         stopping: EarlyStopping[Epoch] = EarlyStopping(
             dict(head.named_parameters()),
-            lambda curve: max(curve, key=lambda one: one.dev),
+            lambda curve: max(curve, key=lambda epoch: epoch.dev),
             settings.epochs,
             settings.patience,
         )
         stopping.record(Epoch(0, 0.0, 0.0, dev_score(head.score)))
         while not stopping.finished:
-            head.train()
             number = len(stopping.curve)
-            chance = np.random.default_rng([settings.seed, number])
-            loss = 0.0
-            active = 0
-            triples = 0
-            for batch in epoch_batches(pools, settings.sampling, chance):
-                # All negatives drawn at random may happen to be relevant.
-                if not len(batch.positive):
-                    continue
-                rows = torch.from_numpy(batch.question), torch.from_numpy(batch.passage)
-                losses = hinge(head.pairs(u, v, *rows), batch, settings.margin)
-                optimizer.zero_grad()
-                losses.mean().backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                with torch.no_grad():
-                    for weight, start in zip(weights, starts, strict=True):
-                        weight.lerp_(start, decay)
-                loss += float(losses.detach().sum())
-                active += int(losses.count_nonzero())
-                triples += len(losses)
-            mean = loss / max(triples, 1)
-            share = active / max(triples, 1)
-            stopping.record(Epoch(number, mean, share, dev_score(head.score)))
+            random = np.random.default_rng([settings.seed, number])
+            batches = epoch_batches(pools, settings.sampling, random)
+            loss, active_share = _train_epoch(
+                head, optimizer, targets, settings, question_vectors, passage_vectors, batches
+            )
+            stopping.record(Epoch(number, loss, active_share, dev_score(head.score)))
     stopping.use_kept()
-    best = max(stopping.curve, key=lambda one: one.dev)
+    best = max(stopping.curve, key=lambda epoch: epoch.dev)
     return TrainedHead(head.eval(), settings, tuple(stopping.curve), best.epoch)
 
 
-class QueryMap:
-    """The map M of a bilinear head u^T M v: u^T M takes the place of a query vector u.
+def _train_epoch(
+    head: InteractionHead,
+    optimizer: torch.optim.Optimizer,
+    targets: Sequence[torch.Tensor],
+    settings: HeadTrainingSettings,
+    questions: torch.Tensor,
+    passages: torch.Tensor,
+    batches: Iterable[TripleBatch],
+) -> tuple[float, float]:
+    """Train on the batches of an epoch; return the mean loss and the share of positive losses."""
+    import torch
 
-    A search with it ranks all passages as the head does, since the length of a query vector changes
-    no ranking; mapped vectors keep theirs, so that scores stay cosines.
+    from retriever.rerankers.scorers import hinge
+
+    decay = settings.learning_rate * settings.weight_decay
+    loss = 0.0
+    active = 0
+    triples = 0
+    head.train()
+    for batch in batches:
+        # All negatives drawn at random may happen to be relevant.
+        if not len(batch.positive):
+            continue
+        rows = (torch.from_numpy(batch.question), torch.from_numpy(batch.passage))
+        losses = hinge(head.pairs(questions, passages, *rows), batch, settings.margin)
+        optimizer.zero_grad()
+        losses.mean().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        with torch.no_grad():
+            for weight, target in zip(head.parameters(), targets, strict=True):
+                weight.lerp_(target, decay)
+        loss += float(losses.detach().sum())
+        active += int(losses.count_nonzero())
+        triples += len(losses)
+    return loss / max(triples, 1), active / max(triples, 1)
+
+
+class QueryMap:
+    """The map M of a bilinear head u^T M v: u^T M replaces a query vector u.
+
+    A search with the map ranks all passages as the head does. Mapped vectors keep their length, so
+    that scores stay cosines; the length of a query vector changes no ranking.
 
     Args:
         matrix: (dimensions, dimensions) float32.
-        spec: the encoder whose vectors it maps; None for any of these dimensions.
+        spec: the encoder whose vectors it maps; None for any encoder with these dimensions.
     """
 
     def __init__(self, matrix: Vectors, spec: EncoderSpec | None = None) -> None:
@@ -122,14 +155,16 @@ class QueryMap:
         self.spec = spec
 
     def __call__(self, vectors: Vectors) -> Vectors:
-        """(queries, dimensions) float32 to the same shape; zero stays zero."""
+        """Map (queries, dimensions) float32 to the same shape; zero stays zero."""
         mapped = vectors @ self.matrix
-        lengths, new = (np.linalg.norm(one, axis=1, keepdims=True) for one in (vectors, mapped))
-        found: Vectors = mapped * (lengths / np.where(new > 0, new, 1)).astype(np.float32)
-        return found
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        mapped_lengths = np.linalg.norm(mapped, axis=1, keepdims=True)
+        factors = lengths / np.where(mapped_lengths > 0, mapped_lengths, 1)
+        scaled: Vectors = mapped * factors.astype(np.float32)
+        return scaled
 
     def check(self, spec: EncoderSpec) -> None:
-        """Raise EncoderMismatchError unless it maps vectors of this encoder."""
+        """Raise EncoderMismatchError unless the map is for vectors of this encoder."""
         if self.spec is not None:
             check_trained_with(self.spec, spec, "query map")
 
@@ -137,17 +172,17 @@ class QueryMap:
 def load_query_map(folder: str | Path) -> QueryMap:
     """Load the query map that `retriever train reranker --system bilinear:linear` wrote.
 
-    Needs no torch.
+    Torch is not needed.
 
     Returns:
-        What `Index.query_map` takes.
+        A query map, for `Index.query_map`.
 
     Raises:
         ModelError: the folder holds no such reranker, or a file is missing or altered.
-        ConfigError: the head is another one, or its training did not show that searching with the
-            map is better than without.
+        ConfigError: the folder holds another head, or its training did not show that a search with
+            the map is better.
     """
-    manifest, spec, arrays = _read(Path(folder))
+    manifest, spec, arrays = _read_head(Path(folder))
     head = manifest["head"]
     trial = manifest["training"].get(QUERY_MAP)
     if not is_query_map(head):
@@ -168,12 +203,12 @@ def load_query_map(folder: str | Path) -> QueryMap:
 
 
 def is_query_map(head: Mapping[str, Any]) -> bool:
-    """Whether a head with these settings is a map of query vectors."""
+    """Return whether a head with these settings is a map of query vectors."""
     return (head.get("interaction"), head.get("head")) == ("bilinear", "linear")
 
 
 class HeadReranker:
-    """A head and the encoder whose vectors it scores; `training` is for a person."""
+    """A head and the encoder whose vectors it scores; `training` is for information only."""
 
     reads_vectors = True
 
@@ -188,7 +223,10 @@ class HeadReranker:
     def of(
         cls, spec: EncoderSpec, trained: TrainedHead, data: Mapping[str, Any] | None = None
     ) -> HeadReranker:
-        """From a training on vectors of an encoder; `data` says, for a person, what they are of."""
+        """Return the reranker of a training on vectors of an encoder.
+
+        `data` describes the training data, for information only.
+        """
         training = {
             **(data or {}),
             "settings": asdict(trained.settings),
@@ -199,20 +237,20 @@ class HeadReranker:
 
     @property
     def settings(self) -> HeadSettings:
-        """What the head computes."""
+        """The settings of the head."""
         return self.head.settings
 
     @classmethod
     def load(cls, folder: Path) -> HeadReranker:
-        """Read what `save` wrote."""
+        """Read the folder of a reranker that `save` wrote."""
         require_torch("a reranker of vectors")
         import torch
 
         from retriever.rerankers.scorers import InteractionHead
 
-        manifest, spec, arrays = _read(folder)
+        manifest, spec, arrays = _read_head(folder)
         try:
-            # Sizes that the arrays do not have take no memory there.
+            # The device "meta" allocates no memory for wrong sizes.
             with torch.device("meta"):
                 head = InteractionHead(HeadSettings(**manifest["head"]), spec.dimensions)
             weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -226,7 +264,7 @@ class HeadReranker:
         check_target(folder, KIND)
         with whole_folder(folder) as new:
             state = self.head.state_dict()
-            _FORM.write_arrays(new, {name: one.numpy() for name, one in state.items()})
+            _FORM.write_arrays(new, {name: weight.numpy() for name, weight in state.items()})
             settings = {
                 "format": _FORM.version,
                 "kind": KIND,
@@ -240,7 +278,7 @@ class HeadReranker:
     def score(
         self, query: str, vector: Vectors | None, passages: Sequence[str], vectors: Vectors | None
     ) -> Vectors:
-        """One score for each passage, as of `retriever.search.reranking.Reranker`."""
+        """Return one score for each passage; see `retriever.search.reranking.Reranker`."""
         assert vector is not None
         assert vectors is not None
         rows = np.arange(len(vectors))
@@ -252,7 +290,7 @@ class HeadReranker:
 
 
 def check_trained_with(own: EncoderSpec, spec: EncoderSpec, what: str) -> None:
-    """Refuse the vectors of another encoder than the one that something was trained with."""
+    """Raise EncoderMismatchError if `what` was trained with another encoder than `spec`."""
     if spec.fingerprint != own.fingerprint:
         raise EncoderMismatchError(
             f"expected vectors of the encoder {own} ({own.fingerprint}), which the {what} was "
@@ -261,8 +299,8 @@ def check_trained_with(own: EncoderSpec, spec: EncoderSpec, what: str) -> None:
         )
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], EncoderSpec, dict[str, Vectors]]:
-    """The manifest, the encoder and the weights of a head."""
+def _read_head(folder: Path) -> tuple[dict[str, Any], EncoderSpec, dict[str, Vectors]]:
+    """Return the manifest, the encoder and the weights of a head."""
     manifest = read_manifest(folder, _FORM)
     arrays = _FORM.read_arrays(folder)
     path = folder / _FORM.arrays

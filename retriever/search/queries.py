@@ -74,7 +74,7 @@ class Excerpt(NamedTuple):
     length: int
 
 
-class _Batch(NamedTuple):
+class _QueryBatch(NamedTuple):
     """Queries of one batch in a view."""
 
     opened: OpenedIndex
@@ -166,7 +166,7 @@ def _prepare_batch(
     where: Where | None,
     ready: QueryVectors | None,
     reranker: Reranker | None = None,
-) -> Iterator[_Batch]:
+) -> Iterator[_QueryBatch]:
     """Open a view, and analyze, encode and map queries for its index."""
     is_encoded = settings.mode != "bm25" or (reranker is not None and reranker.reads_vectors)
     texts = [query.plain for query in parsed]
@@ -177,11 +177,11 @@ def _prepare_batch(
     with prepared as (view, queries):
         query_map = index.query_map
         mapped = queries if query_map is None else map_queries(query_map, queries)
-        yield _Batch(index, view, parsed, queries, mapped, where)
+        yield _QueryBatch(index, view, parsed, queries, mapped, where)
 
 
 def _find_hits(
-    batch: _Batch, settings: SearchSettings, reranker: Reranker | None
+    batch: _QueryBatch, settings: SearchSettings, reranker: Reranker | None
 ) -> list[list[Hit]]:
     """Rank documents, then rerank, collapse and judge them, as the settings say."""
     ranked = settings
@@ -208,7 +208,7 @@ def _find_hits(
 
 
 def _rerank(
-    batch: _Batch, reranker: Reranker, rankings: Sequence[Sequence[Hit]]
+    batch: _QueryBatch, reranker: Reranker, rankings: Sequence[Sequence[Hit]]
 ) -> list[list[Hit]]:
     from retriever.search.reranking import rerank
 
@@ -225,7 +225,7 @@ def _collapse(rankings: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
 
 
 def _judge(
-    batch: _Batch,
+    batch: _QueryBatch,
     settings: SearchSettings,
     results: list[list[Hit]],
     rankings: Sequence[Sequence[Hit]],
@@ -253,7 +253,7 @@ def _judge(
 
 
 def _rank_batch(
-    batch: _Batch,
+    batch: _QueryBatch,
     settings: SearchSettings,
     rank: Callable[
         [View, SearchSettings, Sequence[Query], Where | None, PassageFilter | None],

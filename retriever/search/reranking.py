@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.rerankers.folders import is_reranker, kind_of
+from retriever.rerankers.folders import is_reranker, reranker_kind
 
 if TYPE_CHECKING:
     from indexes import View
@@ -98,7 +98,7 @@ def load_reranker(
             folder.as_posix(), device=device, backend=backend, dtype=dtype, download=download
         )
         return _CrossEncoderReranker(model)
-    if kind_of(folder) == KIND:
+    if reranker_kind(folder) == KIND:
         return _CrossEncoderReranker(
             load_cross_encoder(folder, device=device, backend=backend, dtype=dtype)
         )
