@@ -34,7 +34,7 @@ from indexes.vectors.flat import QuantizedVectors
 from indexes.vectors.search import ListSearcher
 from retriever import Index
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
-from retriever.index.opened import OpenedIndex
+from retriever.search.opened import OpenedIndex
 
 sys.path.append(str(Path(__file__).parent / "scale"))
 import synthetic

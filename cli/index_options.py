@@ -16,7 +16,7 @@ from retriever.documents.passages import Context, OnLong
 from retriever.settings import Setting, optional_fields
 
 if TYPE_CHECKING:
-    from retriever.index.opened import IndexSettings
+    from retriever.search.opened import IndexSettings
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -73,7 +73,7 @@ class IndexOptions:
 
     def parts(self) -> IndexSettings:
         """Return the given settings in the parts of an index: analyzer, passages, structures."""
-        from retriever.index.opened import IndexSettings
+        from retriever.search.opened import IndexSettings
 
         return IndexSettings.of(self.keywords())
 

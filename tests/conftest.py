@@ -163,7 +163,7 @@ def fake_encoder(
 ) -> FakeEncoder:
     """The `FakeEncoder` of every index that the test creates or opens."""
     # That of another test may still be in use.
-    monkeypatch.setattr("retriever.index.opened._SHARED", WeakValueDictionary())
+    monkeypatch.setattr("retriever.search.opened._SHARED", WeakValueDictionary())
     return install_fake_encoder(monkeypatch)
 
 

@@ -27,7 +27,7 @@ def doctor_command(folder: Location, as_json: bool) -> None:
     exit code is 0 if all is well, 3 if the index is damaged, and 1 if anything else is found.
     """
     from retriever.index import Index
-    from retriever.index.opened import earlier_terms
+    from retriever.search.opened import earlier_terms
 
     with Index.open(folder) as index:
         mend = "retriever index SOURCE --recreate -i {}"
@@ -70,7 +70,7 @@ def _query_findings(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
     from retriever.encoders import missing_prompts
     from retriever.encoders.registry import is_url
     from retriever.errors import MissingExtraError, RetrieverError
-    from retriever.index.fit import MULTILINGUAL, Fit
+    from retriever.search.fit import MULTILINGUAL, Fit
 
     spec = index.encoder_spec
     # An encoder of the user or behind a URL is not loaded or called.

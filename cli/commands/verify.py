@@ -22,7 +22,7 @@ def verify_command(folder: Location, as_json: bool) -> None:
     Prints a line for each problem; the exit code is 3 if there is one.
     """
     from retriever import open_store, remains
-    from retriever.index.opened import uncounted_passages, verify_index
+    from retriever.search.opened import uncounted_passages, verify_index
 
     store = open_store(folder)
     problems = verify_index(store)

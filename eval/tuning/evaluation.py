@@ -25,8 +25,8 @@ from eval.tuning.reranking import Reranking
 from eval.tuning.texts import CollectionTexts
 from eval.tuning.vectors import CollectionVectors
 from retriever.documents import Analyzer
-from retriever.index.fit import PassageSample, measured_fit
 from retriever.search import DEFAULT_WEIGHT, FusionSettings
+from retriever.search.fit import PassageSample, measured_fit
 
 # Part of the name of the cache. Raise it when a computation changes: old values are then ignored.
 _VERSION = 1

@@ -30,7 +30,7 @@ from retriever.documents.document import OUTLINE_NAME, Document, Fields
 from retriever.documents.passages import passage_text
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError, StorageError
-from retriever.index.opened import IndexState
+from retriever.search.opened import IndexState
 
 if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from indexes import LANGUAGES
 from retriever.errors import RetrieverError
-from retriever.index.fit import Fit, PassageSample, is_due, measured_fit
 from retriever.index.passage_texts import stored_texts, text_digest
+from retriever.search.fit import Fit, PassageSample, is_due, measured_fit
 from retriever.search.settings import DEFAULT_WEIGHT, FIT
 
 if TYPE_CHECKING:
     from indexes import Committer, View
     from retriever.documents.passages import PassageSettings
-    from retriever.index.opened import OpenedIndex
+    from retriever.search.opened import OpenedIndex
 
 
 def measure_fit(

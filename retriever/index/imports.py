@@ -38,9 +38,9 @@ from retriever.index.embedded_documents import ReadyDocument, counted, require_s
 from retriever.index.export import VECTORS_FIELD, encoder_file, ids_file_of
 from retriever.index.index import Index
 from retriever.index.indexing_run import CommitSettings, IndexingReport
-from retriever.index.opened import IndexSettings, initial_settings
 from retriever.index.other_stores import open_collection
 from retriever.index.shards import PLAN_FILE, Plan, is_shards, read_shards
+from retriever.search.opened import IndexSettings, initial_settings
 
 _STORE = re.compile(r"(chroma|lancedb):(.+)")
 

@@ -33,14 +33,14 @@ from retriever.errors import (
     IndexLockedError,
     require_several,
 )
-from retriever.index.opened import (
+from retriever.index.reading import ReadableIndex
+from retriever.search.opened import (
     IndexSettings,
     OpenedIndex,
     changed_settings,
     holds_documents,
     initial_settings,
 )
-from retriever.index.reading import ReadableIndex
 from retriever.search.settings import CALIBRATION
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from retriever.index.embedded_documents import ReadyDocument
     from retriever.index.indexing import Indexer
     from retriever.index.indexing_run import CommitSettings, IndexingReport, Progress
-    from retriever.index.opened import IndexKeywords
     from retriever.index.refreshing import RefreshReport
     from retriever.search.calibration import Calibration
+    from retriever.search.opened import IndexKeywords
 
 
 class Index(ReadableIndex):

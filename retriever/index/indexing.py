@@ -29,9 +29,9 @@ from retriever.index.commit_buffer import CommitBuffer, PendingDocument
 from retriever.index.document_changes import detect_change, document_in, prepare_source
 from retriever.index.embedded_documents import ReadyDocument, unit_vectors
 from retriever.index.encoding_queue import EncodingQueue
-from retriever.index.fit import PassageSample
 from retriever.index.indexing_run import CommitSettings, IndexingReport, NoProgress, Progress
 from retriever.index.passage_texts import passage_texts, stored_texts, text_digest
+from retriever.search.fit import PassageSample
 
 if TYPE_CHECKING:
     from indexes import View

@@ -14,8 +14,8 @@ from indexes import LABEL, LANGUAGES, Expansion, Query, compile_where, id_forms,
 from retriever.documents.document import Document, document_of, is_id
 from retriever.documents.passages import passage_text
 from retriever.errors import BadInputError, ConfigError, require_several, unknown_name
-from retriever.index.opened import OpenedIndex, read_structures, uncounted_passages, verify_index
 from retriever.search.engine import Hits, hit_of, ranked_hits, scored_passages
+from retriever.search.opened import OpenedIndex, read_structures, uncounted_passages, verify_index
 from retriever.search.queries import (
     Excerpt,
     check_query,

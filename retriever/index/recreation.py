@@ -21,8 +21,8 @@ from retriever.errors import DamagedIndexError
 from retriever.index.embedded_documents import counted
 from retriever.index.index import Index
 from retriever.index.indexing_run import IndexingReport, Progress
-from retriever.index.opened import IndexKeywords, IndexSettings
 from retriever.index.sources import SourceMemory, memory_path
+from retriever.search.opened import IndexKeywords, IndexSettings
 
 
 @contextmanager

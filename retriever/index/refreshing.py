@@ -23,11 +23,11 @@ from retriever.errors import (
     StorageError,
     require_extra,
 )
-from retriever.index.fit import is_due
 from retriever.index.fit_measurement import measure_fit
 from retriever.index.indexing import Indexer
 from retriever.index.indexing_run import IndexingReport, Progress
 from retriever.index.sources import Changes, Source, SourceMemory, memory_path
+from retriever.search.fit import is_due
 from retriever.search.settings import FIT
 
 if TYPE_CHECKING:

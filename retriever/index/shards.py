@@ -34,7 +34,7 @@ from retriever.index.commit_buffer import COMPUTED
 from retriever.index.embedded_documents import AnalyzedTerms, ReadyDocument
 from retriever.index.indexing import Indexer
 from retriever.index.indexing_run import CommitSettings, Progress
-from retriever.index.opened import listed
+from retriever.search.opened import listed
 
 PLAN_FILE = "plan.json"
 FORMAT = 1

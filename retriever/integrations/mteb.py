@@ -14,7 +14,7 @@ from retriever.documents.document import Document
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import ConfigError
 from retriever.index.index import Index
-from retriever.index.opened import IndexKeywords
+from retriever.search.opened import IndexKeywords
 from retriever.search.settings import SearchSettings
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from retriever.search.syntax import ParsedQuery, has_flag_term, parse_query
 if TYPE_CHECKING:
     from indexes import Term, View, Where
     from retriever.documents.analyzer import Analyzer
-    from retriever.index.opened import IndexState, OpenedIndex
     from retriever.rerankers.head import QueryMap
     from retriever.search.engine import Hit, PassageFilter
+    from retriever.search.opened import IndexState, OpenedIndex
     from retriever.search.reranking import Reranker
 
 # Queries that are encoded and ranked together.
@@ -310,7 +310,7 @@ def _unknown_language_settings(view: View, settings: SearchSettings) -> SearchSe
 
 
 def _is_unknown_language(opened: OpenedIndex, stored: IndexState, text: str) -> bool:
-    from retriever.index.fit import is_strange
+    from retriever.search.fit import is_strange
 
     return is_strange(opened.encoder(stored, query=True), stored.analyzer, text)
 

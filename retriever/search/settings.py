@@ -16,7 +16,7 @@ Normalization = Literal["min-max", "z-score"]
 
 # The setting of an index that holds probabilities, by mode; see `retriever.search.calibration`.
 CALIBRATION = "calibration"
-# Name of the stored setting with the measured weight; see `retriever.index.fit`.
+# Name of the stored setting with the measured weight; see `retriever.search.fit`.
 FIT = "fit"
 # Default weight of the dense component, for an index without a measured one.
 DEFAULT_WEIGHT = 0.6
@@ -35,7 +35,7 @@ class FusionSettings:
         method: ``convex`` is alpha * dense + (1 - alpha) * bm25 of normalized scores; ``rrf`` is
             reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
         alpha: weight of the dense component in ``convex``, 0 to 1; None for the weight that the
-            index has measured (`retriever.index.fit`), or else 0.6.
+            index has measured (`retriever.search.fit`), or else 0.6.
         normalization: ``min-max`` maps the candidates' scores to [0, 1]; ``z-score`` to mean 0
             and standard deviation 1.
         rrf_k: the constant of ``rrf``, more than 0.

@@ -12,7 +12,7 @@ from retriever import AnalyzerSettings, Index, PassageSettings, StructureSetting
 from retriever.encoders import Encoder
 from retriever.errors import ConfigError, EncoderMismatchError, IndexLockedError
 from retriever.index import import_documents
-from retriever.index.opened import IndexKeywords, holds_documents
+from retriever.search.opened import IndexKeywords, holds_documents
 from tests.retriever.index.moving_samples import Lengths
 
 STORES = ["folder", "postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]

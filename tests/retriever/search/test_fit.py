@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from retriever import CorpusReader, Document, Index, encode_shards
 from retriever.documents import Analyzer
 from retriever.index import import_documents
-from retriever.index.fit import PassageSample, is_due, measured_fit
+from retriever.search.fit import PassageSample, is_due, measured_fit
 
 WORDS = ["слово", "книга", "дорога", "дерево", "город", "река", "берег", "ветер", "птица", "хлеб"]
 WORDS += ["окно", "вечер", "письмо", "зима", "учитель", "музыка", "корабль", "яблоко", "лошадь"]
