@@ -39,7 +39,6 @@ class MilvusLocation:
     index: str  # its name, an alias of its collection
     database: str = ""  # empty for the server's default
     timeout: float = 60.0  # of a request, in seconds
-    user: str = ""  # empty where there is none
     credentials: str = field(default="", repr=False)  # user:password, or a token
 
     @property
@@ -48,9 +47,10 @@ class MilvusLocation:
         return "://" not in self.uri
 
     def __str__(self) -> str:
-        user = f"{self.user}@" * bool(self.user)
-        server = f"milvus://{user}{self.uri.partition('://')[2]}/{self.index}"
-        return f"milvus+lite://{self.uri}?index={self.index}" if self.is_file else server
+        if self.is_file:
+            return f"milvus+lite://{self.uri}?index={self.index}"
+        user, colon, _ = self.credentials.partition(":")
+        return f"milvus://{f'{user}@' if colon else ''}{self.uri.partition('://')[2]}/{self.index}"
 
 
 def parse_location(url: str) -> MilvusLocation:
@@ -73,9 +73,8 @@ def _location_of(parts: SplitResult) -> MilvusLocation:
         location = MilvusLocation(str(Path(path).resolve()), options.pop("index", "index"))
     else:
         is_complete = bool(parts.hostname)
-        user = unquote(parts.username or "")
         # A name without a password is a token.
-        token = user or os.environ.get("MILVUS_TOKEN", "")
+        names = [unquote(name) for name in (parts.username, parts.password) if name]
         scheme = {"true": "https", "false": "http"}[options.pop("tls", "false").lower()]
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         location = MilvusLocation(
@@ -83,8 +82,7 @@ def _location_of(parts: SplitResult) -> MilvusLocation:
             path.strip("/"),
             options.pop("database", ""),
             float(options.pop("timeout", 60)),
-            user if parts.password else "",
-            f"{user}:{unquote(parts.password)}" if parts.password else token,
+            ":".join(names) or os.environ.get("MILVUS_TOKEN", ""),
         )
     is_complete = is_complete and 0 < location.timeout < 1e6
     if not is_complete or options or not _NAME.fullmatch(location.index):
@@ -108,16 +106,17 @@ def run(
     try:
         return request(*arguments, **options)
     except (MilvusException, RpcError) as error:
-        reason = " ".join(str(getattr(error, "message", error)).split())
-        for secret in filter(None, (location.credentials, location.credentials.partition(":")[2])):
+        reason = " ".join(str(getattr(error, "message", error)).split())[:200]
+        # The password, or the token.
+        if secret := location.credentials.rpartition(":")[2]:
             reason = reason.replace(secret, "…")
         kind = ConfigError if re.search("auth|permission", reason.lower()) else StorageError
-        hint = (
-            "; check the user, token or MILVUS_TOKEN, and that the server runs; of a file, that "
-            "its folder exists and that no other process has it open"
-        )
-        hint *= request is _connect
-        raise kind(f"{location}: Milvus failed: {reason:.200}{hint}") from None
+        if request is _connect:
+            reason += (
+                "; check the user, token or MILVUS_TOKEN, and that the server runs; of a file, "
+                "that its folder exists and that no other process has it open"
+            )
+        raise kind(f"{location}: Milvus failed: {reason}") from None
 
 
 @cache

@@ -164,16 +164,15 @@ class MilvusWriter(Writer):
     ) -> bool:
         """Add or replace documents, row by row; see `indexes.protocol.Committer`."""
         terms = list(tokens)
-        mean_length = self._view.collection.mean_length
-        mean_length = mean_length or sum(map(len, terms)) / max(len(terms), 1)
+        collection = self._view.collection
+        mean_length = collection.mean_length or sum(map(len, terms)) / max(len(terms), 1)
         rows: list[Row] = []
         for document in documents:
             part = slice(len(rows), len(rows) + len(document.spans))
             rows += passage_rows(document, terms[part], vectors[part], mean_length)
-        languages = {language for row in rows for language in row["languages"]}
+        languages = {*collection.languages, *(name for row in rows for name in row["languages"])}
         for row in self._view.rows(f"id in {text_list(metadata or {})}", ["*"]):
             rows.append({**row, "metadata": json.loads(metadata_json((metadata or {})[row["id"]]))})
-        languages.update(self._view.collection.languages)
         self._describe(mean_length=mean_length, languages=sorted(languages))
         self._upsert([row for row in rows if row["ordinal"]])
         superfluous = [
@@ -198,8 +197,7 @@ class MilvusWriter(Writer):
         return self.delete([row["id"] for row in self._view.first_rows(["id"], where)])
 
     def delete_untouched(self) -> int:
-        ids = {row["id"] for row in self._view.first_rows(["id"])}
-        return self.delete(ids - self._touched)
+        return self.delete({row["id"] for row in self._view.first_rows(["id"])} - self._touched)
 
     def _upsert(self, rows: Sequence[Row]) -> None:
         for start in range(0, len(rows), _ROWS):

@@ -88,7 +88,7 @@ class MilvusView(View):
         where: Where | None = None,
         recall: float | None = None,
     ) -> MilvusRanking:
-        if recall is not None or bm25 not in (None, BM25Settings()):
+        if recall is not None or (bm25 or BM25Settings()) != BM25Settings():
             raise ConfigError(
                 f"{self.location}: Milvus ranks with BM25's default settings and takes "
                 "no recall; leave them out, or keep the index in a folder or PostgreSQL"
@@ -184,8 +184,8 @@ class MilvusView(View):
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
         vectors = self._values("vector", passages)
-        rows = np.array([vectors[passage] for passage in passages], np.float32)
-        return rows.reshape(len(passages), self.setting("encoder")["dimensions"])
+        shape = (len(passages), self.setting("encoder")["dimensions"])
+        return np.array([vectors[passage] for passage in passages], np.float32).reshape(shape)
 
     def document(self, id_: str) -> StoredDocument | None:
         return next(self._documents([id_]), None)
@@ -194,8 +194,8 @@ class MilvusView(View):
         """Read the documents that match, ascending by id; keeps all their ids in memory."""
         ids = sorted(row["id"] for row in self.first_rows(["id"], where))
         for start in range(0, len(ids), _DOCUMENTS):
-            batch = ids[start : start + _DOCUMENTS]
-            yield from sorted(self._documents(batch), key=attrgetter("id"))
+            documents = self._documents(ids[start : start + _DOCUMENTS])
+            yield from sorted(documents, key=attrgetter("id"))
 
     def count_documents(self) -> int:
         return self.count("ordinal == 0")
