@@ -67,6 +67,8 @@ class MilvusView(View):
     def __init__(self, location: MilvusLocation, collection: collections.MilvusCollection) -> None:
         self.location = location
         self.collection = collection
+        # Numbers of rows by expression, until the next commit.
+        self._counts: dict[str, int] = {}
         # Wait for all earlier writes; later requests of this client see them too.
         self._passage_count = self.count("", consistency_level="Strong")
 
@@ -101,8 +103,10 @@ class MilvusView(View):
 
     def count(self, expression: str, **options: Any) -> int:
         """Count the rows that an expression selects."""
-        rows = self.call("query", filter=expression, output_fields=["count(*)"], **options)
-        return int(rows[0]["count(*)"])
+        if expression not in self._counts:
+            (row,) = self.call("query", filter=expression, output_fields=["count(*)"], **options)
+            self._counts[expression] = row["count(*)"]
+        return self._counts[expression]
 
     def rows(self, expression: str, columns: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Read the rows that an expression selects, in no particular order."""
