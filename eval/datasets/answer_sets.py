@@ -1,4 +1,4 @@
-"""Sets of questions with a pool of answers for each, in the files in which they are published.
+"""Sets of questions, each with a pool of answers, in the files in which they are published.
 
 Each reader takes a folder, one of its splits, and one of its variants or None.
 """
@@ -18,19 +18,19 @@ from typing import Any
 from eval.datasets.files import (
     AGAIN,
     are_texts,
-    existing,
     fault,
+    find_file,
     has_texts,
     json_lines,
-    matching,
-    pool_of,
+    make_pool,
+    matching_files,
     put_new,
     put_text,
-    required,
+    quoted,
+    read_text,
+    require_file,
     rows,
-    shown,
     table,
-    text_of,
 )
 from eval.datasets.question_set import Question, QuestionSet
 
@@ -61,7 +61,7 @@ TRECQA: Files = {
     "test": ("test-less-than-40.manual-edit.xml", "TEST.xml"),
 }
 _TRECQA_OPEN = re.compile(r"\s*<QApairs id='([^']*)'>\s*")
-# Its first line that is not blank has the words, the others annotation.
+# The first line that is not blank has the words, the others have annotations.
 _TRECQA_BLOCK = re.compile(
     r"<(question|positive|negative)>[ \t]*\n\s*+(\S.*)\n(?:(?![ \t]*</).*\n)*+[ \t]*</\1>\s*"
 )
@@ -76,7 +76,7 @@ QUESTIONS_1: Files = {
     "test2": ("question.test2.label.token_idx.pool",),
 }
 ANSWERS_2 = "InsuranceQA.label2answer.token.encoded"
-# The size of the pools and the split in place of the stars.
+# The stars stand for the size of the pools and the split.
 QUESTIONS_2 = "InsuranceQA.question.anslabel.token.*.pool.solr.*.encoded"
 _NAME_2 = re.compile(
     r"InsuranceQA\.question\.anslabel\.token\.([0-9]+)\.pool\.solr\.([a-z]+)\.encoded(?:\.gz)?"
@@ -91,13 +91,13 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def files_by_split(folder: Path, files: Files) -> dict[str, Path]:
-    """Split to its file, of the splits that have one."""
-    found = {split: existing(*(folder / name for name in names)) for split, names in files.items()}
-    return {split: file for split, file in found.items() if file}
+    """Return split to its file, for all splits that have one."""
+    paths = {split: find_file(*(folder / name for name in names)) for split, names in files.items()}
+    return {split: file for split, file in paths.items() if file}
 
 
 def read_wikiqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """`WikiQA-SPLIT.tsv` of Yang et al. (2015); `passages` are of all splits that are there."""
+    """Read `WikiQA-SPLIT.tsv` of Yang et al. (2015), with the passages of all splits."""
     passages: dict[str, str] = {}
     questions = {
         part: _wikiqa_questions(path, passages)
@@ -107,7 +107,7 @@ def read_wikiqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
 
 
 def _wikiqa_questions(path: Path, passages: dict[str, str]) -> tuple[Question, ...]:
-    """The questions of a file; its sentences are added to `passages`."""
+    """Read the questions of a file, and add its sentences to `passages`."""
     texts: dict[str, str] = {}
     labels: dict[str, dict[str, int]] = {}
     for where, (query, question, _, _, sentence, text, label) in table(path, _WIKIQA_HEADER):
@@ -117,19 +117,19 @@ def _wikiqa_questions(path: Path, passages: dict[str, str]) -> tuple[Question, .
             raise fault(where, "0 or 1 as Label", repr(label))
         put_new(labels.setdefault(query, {}), where, sentence, int(label), f"sentence of {query}")
     return tuple(
-        Question(query, texts[query], pool_of(grades), grades) for query, grades in labels.items()
+        Question(query, texts[query], make_pool(grades), grades) for query, grades in labels.items()
     )
 
 
 def read_wikipassageqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """WikiPassageQA (Cohen et al. 2018); a pool is an article, an id "document_passage"."""
-    file = required(folder / WIKI_PASSAGES, split)
-    text = text_of(file)
+    """Read WikiPassageQA (Cohen et al. 2018); a pool is an article, an id "document_passage"."""
+    file = require_file(folder / WIKI_PASSAGES, split)
+    text = read_text(file)
     documents = None
     with suppress(ValueError, RecursionError):
         documents = json.loads(text)
     if not isinstance(documents, dict) or not all(map(_is_article, documents.values())):
-        raise fault(file, _WIKI_FORM, shown(text), AGAIN)
+        raise fault(file, _WIKI_FORM, quoted(text), AGAIN)
     questions: dict[str, Question] = {}
     path = files_by_split(folder, WIKI_QUESTIONS)[split]
     for where, (id_, text, document, _, relevant) in table(path, _WIKI_HEADER):
@@ -141,7 +141,7 @@ def read_wikipassageqa(folder: Path, split: str, variant: str | None) -> Questio
         if unknown:
             expected = f"passages of document {document} separated by commas"
             raise fault(where, expected, repr(unknown[0]))
-        pool = pool_of(f"{document}_{number}" for number in passages)
+        pool = make_pool(f"{document}_{number}" for number in passages)
         grades = {f"{document}_{number}": 1 for number in numbers}
         put_new(questions, where, id_, Question(id_, text, pool, grades), "question")
     texts = {
@@ -157,7 +157,10 @@ def _is_article(passages: Any) -> bool:
 
 
 def read_trecqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """TrecQA (Wang et al. 2007), in the files of Yao et al. (2013); clean as Rao et al. (2016)."""
+    """Read TrecQA (Wang et al. 2007) in the files of Yao et al. (2013).
+
+    The variant ``clean`` is that of Rao et al. (2016).
+    """
     questions = []
     passages: dict[str, str] = {}
     for part, path in files_by_split(folder, TRECQA).items():
@@ -168,83 +171,86 @@ def read_trecqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
                 grades[f"{part}-{id_}-{number}"] = label
             has_both = len(set(grades.values())) == 2
             if part == split and grades and (has_both or variant != "clean"):
-                questions.append(Question(id_, question, pool_of(grades), grades))
+                questions.append(Question(id_, question, make_pool(grades), grades))
     return QuestionSet(f"TrecQA {variant or 'raw'}", split, tuple(questions), passages)
 
 
 def _trecqa_questions(path: Path) -> dict[str, tuple[str, list[tuple[str, int]]]]:
-    """Id to a question and its labeled sentences; not XML, since `<num>` and `&` are words."""
-    text = text_of(path)
-    found: dict[str, tuple[str, list[tuple[str, int]]]] = {}
-    place = 0
+    """Return id to a question and its labeled sentences.
+
+    The files are no XML: `<num>` and `&` are words.
+    """
+    text = read_text(path)
+    questions: dict[str, tuple[str, list[tuple[str, int]]]] = {}
+    position = 0
 
     def where() -> str:
-        return f"{path}:{text.count(chr(10), 0, place) + 1}"
+        return f"{path}:{text.count(chr(10), 0, position) + 1}"
 
-    while place < len(text) or not found:
-        opening = _TRECQA_OPEN.match(text, place)
+    while position < len(text) or not questions:
+        opening = _TRECQA_OPEN.match(text, position)
         if opening is None:
-            raise fault(where(), "<QApairs id='...'>", shown(text[place:]), AGAIN)
+            raise fault(where(), "<QApairs id='...'>", quoted(text[position:]), AGAIN)
         question = []
         sentences = []
         opened = where()
-        place = opening.end()
-        while block := _TRECQA_BLOCK.match(text, place):
+        position = opening.end()
+        while block := _TRECQA_BLOCK.match(text, position):
             words = " ".join(block[2].split())
             if block[1] == "question":
                 question.append(words)
             else:
                 sentences.append((words, int(block[1] == "positive")))
-            place = block.end()
-        closing = _TRECQA_CLOSE.match(text, place)
+            position = block.end()
+        closing = _TRECQA_CLOSE.match(text, position)
         if closing is None or len(question) != 1:
             expected = "one <question>, blocks of <positive> and <negative>, and </QApairs>"
-            raise fault(where(), expected, shown(text[place:]), AGAIN)
-        put_new(found, opened, opening[1], (question[0], sentences), "question")
-        place = closing.end()
-    return found
+            raise fault(where(), expected, quoted(text[position:]), AGAIN)
+        put_new(questions, opened, opening[1], (question[0], sentences), "question")
+        position = closing.end()
+    return questions
 
 
 def read_insuranceqa_1(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """InsuranceQA v1 (Feng et al. 2015); training questions have their answers alone as a pool."""
+    """Read InsuranceQA v1 (Feng et al. 2015); pools of training questions are their answers."""
     path = files_by_split(folder, QUESTIONS_1)[split]
     columns = ("question", "correct") if split == "train" else ("correct", "question", "pool")
     return _insuranceqa("InsuranceQA v1", split, folder / ANSWERS_1, path, columns)
 
 
 def insuranceqa_2_splits(folder: Path) -> tuple[str, ...]:
-    """The splits of version 2 that have a file for some size of pools; dev is called valid."""
-    there = {match[2] for match in _names_2(folder)}
-    return tuple(split for split, official in _OFFICIAL_2.items() if official in there)
+    """Return the splits of version 2 that have a file; dev is called valid."""
+    splits = {match[2] for match in _names_2(folder)}
+    return tuple(split for split, official in _OFFICIAL_2.items() if official in splits)
 
 
 def insuranceqa_2_variants(folder: Path) -> tuple[str, ...]:
-    """The sizes of pools that are there: 500 first, then ascending."""
+    """Return the sizes of pools that have a file: 500 first, then ascending."""
     sizes = {match[1] for match in _names_2(folder)}
     return tuple(sorted(sizes, key=lambda size: (size != _USUAL_POOL, int(size))))
 
 
 def read_insuranceqa_2(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """Version 2: pools are what a search engine found; answers not in them count all the same."""
+    """Read version 2; pools are hits of a search engine, and answers outside of them count."""
     size = variant or insuranceqa_2_variants(folder)[0]
     name = QUESTIONS_2.replace("*", size, 1).replace("*", _OFFICIAL_2[split])
-    path = required(folder / name, split, insuranceqa_2_splits(folder))
+    path = require_file(folder / name, split, insuranceqa_2_splits(folder))
     title = f"InsuranceQA v2, pools of {size}"
     columns = ("domain", "question", "correct", "pool")
     return _insuranceqa(title, split, folder / ANSWERS_2, path, columns)
 
 
 def _names_2(folder: Path) -> list[re.Match[str]]:
-    names = (path.name for path in matching(folder, QUESTIONS_2))
+    names = (path.name for path in matching_files(folder, QUESTIONS_2))
     return [match for match in map(_NAME_2.fullmatch, names) if match]
 
 
 def _insuranceqa(
     name: str, split: str, answers_file: Path, path: Path, columns: tuple[str, ...]
 ) -> QuestionSet:
-    """The set of a file of questions with these columns; without a pool, their answers are it."""
+    """Read a file of questions with these columns; without a pool, the answers are the pool."""
     words: dict[str, str] = {}
-    vocabulary = required(answers_file.with_name(VOCABULARY), split)
+    vocabulary = require_file(answers_file.with_name(VOCABULARY), split)
     for where, (index, word) in rows(vocabulary, ("index", "word")):
         put_new(words, where, index, word, "word")
 
@@ -255,7 +261,7 @@ def _insuranceqa(
         return " ".join(words[index] for index in indices.split())
 
     answers: dict[str, str] = {}
-    for where, (label, indices) in rows(required(answers_file, split), ("label", "answer")):
+    for where, (label, indices) in rows(require_file(answers_file, split), ("label", "answer")):
         put_new(answers, where, label, text(where, indices), "answer")
     questions = []
     for number, (where, cells) in enumerate(rows(path, columns), 1):
@@ -264,26 +270,26 @@ def _insuranceqa(
         pool = values.get("pool", values["correct"]).split()
         unknown = [label for label in (*correct, *pool) if label not in answers]
         if unknown or not correct or not pool:
-            found = repr(unknown[0]) if unknown else "none"
-            raise fault(where, "labels of answers separated by spaces", found)
+            label_found = repr(unknown[0]) if unknown else "none"
+            raise fault(where, "labels of answers separated by spaces", label_found)
         grades = dict.fromkeys(correct, 1)
         questions.append(
-            Question(str(number), text(where, values["question"]), pool_of(pool), grades)
+            Question(str(number), text(where, values["question"]), make_pool(pool), grades)
         )
     return QuestionSet(name, split, tuple(questions), answers)
 
 
 def read_openqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """Quasar-T and SearchQA of github.com/thunlp/OpenQA; with the passages of the split alone."""
-    texts = required(folder / f"{split}.txt", split)
-    lists = required(folder / f"{split}.json", split)
+    """Read Quasar-T or SearchQA of github.com/thunlp/OpenQA, with the passages of one split."""
+    texts = require_file(folder / f"{split}.txt", split)
+    lists = require_file(folder / f"{split}.json", split)
     questions = []
     passages: dict[str, str] = {}
-    asked = json_lines(
+    question_lines = json_lines(
         texts, _OPENQA_QUESTION, partial(has_texts, name="question", list_name="answers")
     )
-    found = json_lines(lists, _OPENQA_PARAGRAPHS, _are_paragraphs)
-    for number, lines in enumerate(zip_longest(asked, found), 1):
+    paragraph_lists = json_lines(lists, _OPENQA_PARAGRAPHS, _are_paragraphs)
+    for number, lines in enumerate(zip_longest(question_lines, paragraph_lists), 1):
         if None in lines:
             short, longer = (texts, lists) if lines[0] is None else (lists, texts)
             expected = f"a line for each of {longer.name}"
@@ -296,24 +302,24 @@ def read_openqa(folder: Path, split: str, variant: str | None) -> QuestionSet:
             passages[id_] = passage
             grades[id_] = int(contains_answer(passage, question["answers"]))
         if grades:
-            pool = pool_of(grades)
+            pool = make_pool(grades)
             questions.append(Question(str(number), question["question"], pool, grades))
     name = folder.resolve().name
     return QuestionSet(name, split, tuple(questions), passages, answers_in_text=True)
 
 
 def contains_answer(passage: str, answers: list[str]) -> bool:
-    """Whether the words of an answer are in a passage, in a row, as in SQuAD's evaluation."""
-    words = f" {_normalized(passage)} "
-    phrases = (_normalized(answer) for answer in answers)
+    """Return whether a passage contains the words of an answer, as in SQuAD's evaluation."""
+    words = f" {_normalize(passage)} "
+    phrases = (_normalize(answer) for answer in answers)
     return any(phrase and f" {phrase} " in words for phrase in phrases)
 
 
-def _normalized(text: str) -> str:
+def _normalize(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def _are_paragraphs(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(one, dict) and are_texts(one.get("document")) for one in value
+        isinstance(paragraph, dict) and are_texts(paragraph.get("document")) for paragraph in value
     )

@@ -1,7 +1,6 @@
-"""The forms in which question sets come, which of them a folder has, and how they are read.
+"""The forms of question sets, and readers of sets whose whole corpus may be ranked.
 
-Those with a pool of answers for each question are read by `answer_sets`; those whose whole corpus
-may be ranked are read here.
+`answer_sets` has the readers of sets with a pool of answers for each question.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from pathlib import Path
 from eval.datasets import answer_sets as sets
 from eval.datasets.answer_sets import Files, files_by_split
 from eval.datasets.files import (
-    between,
     fault,
     has_texts,
     json_lines,
-    matching,
+    make_pool,
+    matching_files,
+    name_parts,
     numbered_lines,
-    pool_of,
     put_new,
-    required,
+    quoted,
+    read_text,
+    require_file,
     rows,
-    shown,
-    text_of,
 )
 from eval.datasets.question_set import Question, QuestionSet
 from eval.metrics.trec import read_qrels
@@ -46,59 +45,70 @@ _TOPIC_FIELD = r"<{0}>\s*(?:(?:Topic|Description)\s*:)?([^<]*)"
 
 
 def _read_own(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """The project's own form, without titles: most of a pool would have the same one."""
-    splits = between(folder, "queries.", ".jsonl")
-    corpus = required(folder / "corpus.jsonl", split, splits)
-    queries = required(folder / f"queries.{split}.jsonl", split, splits)
-    qrels = required(folder / f"qrels.{split}.tsv", split, splits)
-    has_pools = bool(matching(folder, "candidates.*.jsonl"))
-    questions = _judged(queries, _texts(queries, "id"), qrels)
+    """Read the project's own form, without titles: most passages of a pool would share one."""
+    splits = name_parts(folder, "queries.", ".jsonl")
+    corpus = require_file(folder / "corpus.jsonl", split, splits)
+    queries = require_file(folder / f"queries.{split}.jsonl", split, splits)
+    qrels = require_file(folder / f"qrels.{split}.tsv", split, splits)
+    has_pools = bool(matching_files(folder, "candidates.*.jsonl"))
+    questions = _read_judged(queries, _read_texts(queries, "id"), qrels)
     name = folder.resolve().name if variant is None else f"{folder.resolve().name} {variant}"
     passages = {}
     if has_pools:
-        passages = _texts(corpus, "id")
-        path = required(folder / f"candidates.{split}.jsonl", split, splits)
-        pools = _own_pools(path, {one.id for one in questions}, passages)
-        lacking = next((one.id for one in questions if one.answered and one.id not in pools), None)
+        passages = _read_texts(corpus, "id")
+        path = require_file(folder / f"candidates.{split}.jsonl", split, splits)
+        pools = _read_pools(path, {question.id for question in questions}, passages)
+        lacking = next(
+            (
+                question.id
+                for question in questions
+                if question.answered and question.id not in pools
+            ),
+            None,
+        )
         if lacking is not None:
             expected = "a pool for each question with a relevant passage"
             raise fault(path, expected, f"none for {lacking}", "add a line for it")
         questions = tuple(
-            replace(one, candidates=pool_of(pools[one.id])) for one in questions if one.id in pools
+            replace(question, candidates=make_pool(pools[question.id]))
+            for question in questions
+            if question.id in pools
         )
     if variant == "clean":
-        kept = set()
-        known = {one.id for one in questions}
-        for where, line in numbered_lines(required(folder / f"clean.{split}.txt", split)):
-            if line.strip() not in known:
+        clean_ids = set()
+        ids = {question.id for question in questions}
+        for where, line in numbered_lines(require_file(folder / f"clean.{split}.txt", split)):
+            if line.strip() not in ids:
                 raise fault(where, "the id of a question", line.strip(), "remove the line")
-            kept.add(line.strip())
-        questions = tuple(one for one in questions if one.id in kept)
+            clean_ids.add(line.strip())
+        questions = tuple(question for question in questions if question.id in clean_ids)
     return QuestionSet(name, split, questions, passages, () if has_pools else (corpus,))
 
 
-def _texts(path: Path, id_field: str) -> dict[str, str]:
+def _read_texts(path: Path, id_field: str) -> dict[str, str]:
     documents = CorpusReader([path], Fields(id=id_field, text="text"), on_empty="fail")
     return {document.id: document.text for document in documents}
 
 
-def _judged(queries: Path, texts: Mapping[str, str], qrels: Path) -> tuple[Question, ...]:
-    """The questions of a file without pools, of which one or more have a relevant passage."""
-    judged = read_qrels(qrels)
-    unknown = next((query for query in judged if query not in texts), None)
+def _read_judged(queries: Path, texts: Mapping[str, str], qrels: Path) -> tuple[Question, ...]:
+    """Return the questions of a file without pools; refuse a file without a relevant passage."""
+    judgments = read_qrels(qrels)
+    unknown = next((query for query in judgments if query not in texts), None)
     if unknown is not None:
         remedy = "add it there or remove its lines"
         raise fault(qrels, f"judgments of the questions in {queries.name}", unknown, remedy)
-    if not any(grade >= 1 for grades in judged.values() for grade in grades.values()):
+    if not any(grade >= 1 for grades in judgments.values() for grade in grades.values()):
         expected = f"a question of {queries.name} with a grade of at least 1"
         raise fault(qrels, expected, "none", "check the file")
-    return tuple(Question(query, text, (), judged.get(query, {})) for query, text in texts.items())
+    return tuple(
+        Question(query, text, (), judgments.get(query, {})) for query, text in texts.items()
+    )
 
 
-def _own_pools(
+def _read_pools(
     path: Path, questions: Container[str], passages: Container[str]
 ) -> dict[str, list[str]]:
-    """Question to its candidates, of those that have any."""
+    """Return question to its candidates, for all questions that have any."""
     pools: dict[str, list[str]] = {}
     fits = partial(has_texts, name="qid", list_name="candidates")
     for where, value in json_lines(path, _CANDIDATES, fits):
@@ -115,63 +125,63 @@ def _own_pools(
 
 
 def _read_beir(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """BEIR (Thakur et al. 2021): the judged questions, in the order of the queries."""
-    corpus = required(folder / "corpus.jsonl", split)
-    queries = required(folder / "queries.jsonl", split)
-    qrels = required(folder / "qrels" / f"{split}.tsv", split)
-    questions = _judged(queries, _texts(queries, "_id"), qrels)
-    judged = tuple(one for one in questions if one.grades)
-    return QuestionSet(folder.resolve().name, split, judged, {}, (corpus,))
+    """Read the judged questions of BEIR (Thakur et al. 2021), in the order of the queries."""
+    corpus = require_file(folder / "corpus.jsonl", split)
+    queries = require_file(folder / "queries.jsonl", split)
+    qrels = require_file(folder / "qrels" / f"{split}.tsv", split)
+    questions = _read_judged(queries, _read_texts(queries, "_id"), qrels)
+    judged_questions = tuple(question for question in questions if question.grades)
+    return QuestionSet(folder.resolve().name, split, judged_questions, {}, (corpus,))
 
 
 def _msmarco_splits(folder: Path) -> tuple[str, ...]:
-    judged = between(folder, "qrels.", ".tsv")
-    return tuple(split for split in between(folder, "queries.", ".tsv") if split in judged)
+    judged = name_parts(folder, "qrels.", ".tsv")
+    return tuple(split for split in name_parts(folder, "queries.", ".tsv") if split in judged)
 
 
 def _read_msmarco(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """MS MARCO's passages (Nguyen et al. 2016)."""
-    collection = required(folder / "collection.tsv", split)
-    queries = required(folder / f"queries.{split}.tsv", split)
+    """Read the passages of MS MARCO (Nguyen et al. 2016)."""
+    collection = require_file(folder / "collection.tsv", split)
+    queries = require_file(folder / f"queries.{split}.tsv", split)
     texts: dict[str, str] = {}
     for where, (query, text) in rows(queries, ("query id", "query")):
         put_new(texts, where, query, text, "query")
-    asked = _judged(queries, texts, required(folder / f"qrels.{split}.tsv", split))
-    return QuestionSet("MS MARCO", split, asked, {}, (collection,))
+    questions = _read_judged(queries, texts, require_file(folder / f"qrels.{split}.tsv", split))
+    return QuestionSet("MS MARCO", split, questions, {}, (collection,))
 
 
 def _read_trec(folder: Path, split: str, variant: str | None) -> QuestionSet:
-    """TREC's topics (`<top> <num> ...`), judgments and a corpus."""
+    """Read TREC's topics (`<top> <num> ...`), judgments and a corpus."""
     topics = _only_file(folder, "topics.*")
     qrels = _only_file(folder, "qrels.*")
     corpus = _only_file(folder, "corpus.*", "corpus")
-    questions = _judged(topics, _topics(topics, read_qrels(qrels)), qrels)
+    questions = _read_judged(topics, _read_topics(topics, read_qrels(qrels)), qrels)
     return QuestionSet(folder.resolve().name, split, questions, {}, (corpus,))
 
 
 def _only_file(folder: Path, *patterns: str) -> Path:
-    found = [path for pattern in patterns for path in matching(folder, pattern)]
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
+    files = [path for pattern in patterns for path in matching_files(folder, pattern)]
+    if len(files) != 1:
+        names = ", ".join(path.name for path in files) or "none"
         raise fault(folder, f"one file {patterns[0]}", names, "leave one in the folder")
-    return found[0]
+    return files[0]
 
 
-def _topics(path: Path, judged: Container[str]) -> dict[str, str]:
-    text = text_of(path)
+def _read_topics(path: Path, judged: Container[str]) -> dict[str, str]:
+    text = read_text(path)
     topics: dict[str, str] = {}
     openings = list(_TOPIC.finditer(text))
     ends = [*(opening.start() for opening in openings), len(text)][1:]
     for opening, end in zip(openings, ends, strict=True):
         where = f"{path}:{text.count(chr(10), 0, opening.start()) + 1}"
-        body, *closed = _TOPIC_END.split(text[opening.end() : end], maxsplit=1)
+        body, *rest = _TOPIC_END.split(text[opening.end() : end], maxsplit=1)
         number = _TOPIC_NUMBER.search(body)
         question = _topic_question(body)
-        if not closed or number is None or not question:
+        if not rest or number is None or not question:
             expected = "a topic with a number, a title or description, and </top>"
-            raise fault(where, expected, shown(" ".join(body.split())), "correct the file")
+            raise fault(where, expected, quoted(" ".join(body.split())), "correct the file")
         id_ = number[1]
-        # 051 is 51 in some judgments.
+        # Some judgments have 51 for the topic 051.
         if id_ not in judged and id_.lstrip("0") in judged:
             id_ = id_.lstrip("0")
         put_new(topics, where, id_, question, "topic")
@@ -190,7 +200,7 @@ def _topic_question(body: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of question sets; a folder has all files of `needs`, where * is anything."""
+    """A form of question sets: a folder with all files of `needs`, which are patterns."""
 
     name: str
     needs: tuple[str, ...]
@@ -200,18 +210,18 @@ class Form:
     variants: Callable[[Path], tuple[str, ...]] = lambda folder: ()
 
     def missing(self, folder: Path) -> tuple[str, ...]:
-        """What of `needs` a folder lacks."""
+        """Return the patterns of `needs` that no file of a folder matches."""
         return tuple(
-            names
-            for names in self.needs
-            if not any(matching(folder, one) for one in names.split(" or "))
+            alternatives
+            for alternatives in self.needs
+            if not any(matching_files(folder, name) for name in alternatives.split(" or "))
         )
 
 
 def _form_by_split(
     name: str, files: Files, read: Reader, *needs: str, variants: tuple[str, ...] = ()
 ) -> Form:
-    """A form with a file for each split beside those of `needs`."""
+    """Return a form with a file for each split beside the files of `needs`."""
     any_split = " or ".join(name for names in files.values() for name in names)
 
     def splits(folder: Path) -> tuple[str, ...]:
@@ -224,9 +234,9 @@ _FORMS = (
     Form(
         "own",
         ("corpus.jsonl", "queries.*.jsonl", "qrels.*.tsv"),
-        lambda folder: between(folder, "queries.", ".jsonl"),
+        lambda folder: name_parts(folder, "queries.", ".jsonl"),
         _read_own,
-        lambda folder: ("raw", "clean") if matching(folder, "clean.*.txt") else (),
+        lambda folder: ("raw", "clean") if matching_files(folder, "clean.*.txt") else (),
     ),
     _form_by_split(
         "wikipassageqa", sets.WIKI_QUESTIONS, sets.read_wikipassageqa, sets.WIKI_PASSAGES
@@ -250,7 +260,7 @@ _FORMS = (
     Form(
         "beir",
         ("corpus.jsonl", "queries.jsonl", "qrels/*.tsv"),
-        lambda folder: between(folder / "qrels", "", ".tsv"),
+        lambda folder: name_parts(folder / "qrels", "", ".tsv"),
         _read_beir,
     ),
     Form(
@@ -269,7 +279,9 @@ _FORMS = (
         "openqa",
         ("train.txt or dev.txt or test.txt", "train.json or dev.json or test.json"),
         lambda folder: tuple(
-            split for split in between(folder, "", ".txt") if split in between(folder, "", ".json")
+            split
+            for split in name_parts(folder, "", ".txt")
+            if split in name_parts(folder, "", ".json")
         ),
         sets.read_openqa,
     ),
@@ -279,10 +291,10 @@ FORMS: Mapping[str, Form] = {form.name: form for form in _FORMS}
 
 
 def detect_form(path: Path) -> str:
-    """The name of the first form whose files a folder has; an error names what the nearest lack."""
+    """Return the first form whose files a folder has; the error names what the nearest lack."""
     if not path.is_dir():
-        found = "a file" if path.exists() else "none"
-        raise fault(path, "a folder of questions", found, "check the path")
+        path_found = "a file" if path.exists() else "none"
+        raise fault(path, "a folder of questions", path_found, "check the path")
     missing = {name: form.missing(path) for name, form in FORMS.items()}
     shares = {name: len(files) / len(FORMS[name].needs) for name, files in missing.items()}
     least = min(shares.values())
@@ -299,9 +311,9 @@ def detect_form(path: Path) -> str:
 def read_question_set(
     path: Path, split: str, *, form: str | None = None, variant: str | None = None
 ) -> QuestionSet:
-    """Read one split of the data set in a folder, in a form of `FORMS`, which is detected if None.
+    """Read one split of the data set in a folder.
 
-    A variant of None is the default of a set that has several.
+    A form of None is detected. A variant of None is the default of a set that has several.
 
     Raises:
         SourceError: the folder lacks files of the form or has no such split, a file is malformed,
@@ -312,22 +324,24 @@ def read_question_set(
         raise ConfigError(f"form: expected one of {', '.join(FORMS)}, found {form}")
     if form is None or not path.is_dir():
         form = detect_form(path)
-    chosen = FORMS[form]
-    missing = chosen.missing(path)
+    form_reader = FORMS[form]
+    missing = form_reader.missing(path)
     if missing:
-        found = f"no {', no '.join(missing)}"
-        raise fault(path, f"the files of the form {form}", found, "add them, or name another form")
-    splits = chosen.splits(path)
+        files_missing = f"no {', no '.join(missing)}"
+        raise fault(
+            path, f"the files of the form {form}", files_missing, "add them, or name another form"
+        )
+    splits = form_reader.splits(path)
     if split not in splits:
         expected = f"one of the splits {', '.join(splits) or 'of a set'} (form {form})"
         raise fault(path, expected, repr(split), "name one of them, or another folder")
-    variants = chosen.variants(path)
+    variants = form_reader.variants(path)
     if variant is None:
         variant = variants[0] if variants else None
     elif variant not in variants:
         has = f"expected {' or '.join(variants)}" if variants else "this set has only one"
         raise ConfigError(f"variant: {has}, found {variant}")
-    questions = chosen.read(path, split, variant)
+    questions = form_reader.read(path, split, variant)
     if not any(question.answered for question in questions.questions):
         expected = f"a question of {split} with a relevant passage"
         raise fault(path, expected, f"none among {len(questions)}", "check the files")
@@ -335,5 +349,5 @@ def read_question_set(
 
 
 def splits_of(path: Path) -> tuple[str, ...]:
-    """The splits of the data set in a folder, in any form."""
+    """Return the splits of the data set in a folder, in any form."""
     return FORMS[detect_form(path)].splits(path)

@@ -13,11 +13,11 @@ class Question:
     """A question and its pool of candidates.
 
     Attributes:
-        id: of the question.
-        text: of the question.
+        id: id of the question.
+        text: text of the question.
         candidates: ids of its pool, descending, which is the order of equal scores in trec_eval;
             empty where the whole corpus is ranked.
-        grades: passage to grade, of every judged passage, in the pool or not.
+        grades: passage to grade, for each judged passage, in the pool or not.
     """
 
     id: str
@@ -36,17 +36,17 @@ class QuestionSet:
     """One split of a data set.
 
     Attributes:
-        name: the data set's, with its variant where there are several ("TrecQA clean").
-        split: such as "test".
-        questions: all of them, with a relevant passage or without, in the order of the set.
-        passages: id to text of all passages of the set, in a pool or not, from which BM25 takes its
-            statistics; empty where there are no pools.
+        name: name of the data set, with the variant if there are several ("TrecQA clean").
+        split: name of the split, such as "test".
+        questions: all questions, with or without a relevant passage, in the order of the set.
+        passages: id to text of all passages of the set, in a pool or not; BM25 takes its
+            statistics from them. Empty where there are no pools.
         corpus: where there are no pools, the files of the corpus, as
             `retriever.documents.reader.CorpusReader` reads them.
-        answers_in_text: whether a passage is relevant because it contains an answer, unjudged;
-            papers report the share of such questions with one in the first k.
-        shown: question and passage to text, where a question has another text of the passage: of a
-            long document that an index finds, each question has its best part.
+        answers_in_text: whether a passage is relevant because it contains an answer, without a
+            judgment; papers report the share of questions with such a passage in the first k.
+        shown: (question, passage) to text, where a question reads another text of the passage:
+            each question reads the best part of a long document that an index found.
     """
 
     name: str
@@ -61,34 +61,34 @@ class QuestionSet:
         return len(self.questions)
 
     def answered(self) -> QuestionSet:
-        """The questions with a relevant passage."""
-        return replace(self, questions=tuple(one for one in self.questions if one.answered))
+        """Return the questions with a relevant passage."""
+        answered = tuple(question for question in self.questions if question.answered)
+        return replace(self, questions=answered)
 
     def text(self, question: Question, passage: str) -> str:
-        """The text of a passage for a question."""
+        """Return the text of a passage for a question."""
         return self.shown.get((question.id, passage)) or self.passages[passage]
 
     def pairs(self) -> tuple[list[str], list[str]]:
-        """Texts of questions and candidates, pool after pool, in the order of `candidates`."""
+        """Return texts of questions and of candidates, pool after pool, in the order of pools."""
         left = [question.text for question in self.questions for _ in question.candidates]
         right = [
-            self.text(question, one) for question in self.questions for one in question.candidates
+            self.text(question, id_) for question in self.questions for id_ in question.candidates
         ]
         return left, right
 
 
 def statistics(questions: QuestionSet) -> dict[str, Any]:
-    """Statistics as in Ma et al. (2019, appendix); of a corpus ranked as a whole they are None."""
-    asked = questions.questions
+    """Return statistics as in Ma et al. (2019, appendix); None where the whole corpus is ranked."""
     answered = questions.answered().questions
     relevant = sum(grade >= 1 for question in answered for grade in question.grades.values())
-    pools = [len(question.candidates) for question in asked]
+    pools = [len(question.candidates) for question in questions.questions]
     return {
-        "questions": len(asked),
+        "questions": len(questions),
         "answered": len(answered),
         "passages": len(questions.passages) or None,
         "pool": _spread(pools if any(pools) else []),
-        "question_words": _spread([len(question.text.split()) for question in asked]),
+        "question_words": _spread([len(question.text.split()) for question in questions.questions]),
         "passage_words": _spread([len(text.split()) for text in questions.passages.values()]),
         "answers": relevant / len(answered) if answered else 0.0,
     }

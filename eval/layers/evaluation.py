@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.datasets.pairs import ScoredPairs, contained, read_pairs, read_sts
+from eval.datasets.pairs import ScoredPairs, find_contained, read_pairs, read_sts
 from eval.datasets.question_forms import read_question_set
 from eval.datasets.question_set import QuestionSet
 from eval.figures import new_figure
@@ -295,7 +295,7 @@ def _read(
         isinstance(test, str | Path)
         and isinstance(search_source.content, ScoredPairs)
         and isinstance(test_source.content, ScoredPairs)
-        and contained([search_source.content, test_source.content])
+        and find_contained([search_source.content, test_source.content])
     ):
         raise ConfigError(
             f"test: expected other pairs than those that are searched on, found {Path(test)} "

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from eval.datasets.files import fault, numbered_lines, put_new, shown
+from eval.datasets.files import fault, numbered_lines, put_new, quoted
 from retriever.errors import BadInputError
 from retriever.files import write_lines
 
@@ -38,7 +38,7 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
         _check_columns(where, line, columns, "query Q0 document rank score tag")
         query, _, document, _, score, _ = columns
         if not _REAL.fullmatch(score) or not math.isfinite(float(score)):
-            raise fault(where, "a finite number as score", shown(score))
+            raise fault(where, "a finite number as score", quoted(score))
         row = run.setdefault(query, {})
         put_new(row, where, document, float(score), f"document of query {query}")
     return run
@@ -63,7 +63,7 @@ def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
         _check_columns(where, line, columns, "query document grade" if beir else _QRELS_COLUMNS)
         query, document, grade = columns if beir else (columns[0], *columns[2:])
         if not _INTEGER.fullmatch(grade.strip()):
-            raise fault(where, "an integer as grade", shown(grade))
+            raise fault(where, "an integer as grade", quoted(grade))
         row = qrels.setdefault(query, {})
         put_new(row, where, document, int(grade), f"document of query {query}")
     return qrels
@@ -137,4 +137,4 @@ def _check_columns(where: str, line: str, columns: list[str], names: str) -> Non
     if names == _QRELS_COLUMNS and len(columns) == 3:
         remedy = "three columns need a first line 'query-id corpus-id score'"
     expected = f"{len(names.split())} columns '{names}'"
-    raise fault(where, expected, f"{len(columns)}: {shown(line)}", remedy)
+    raise fault(where, expected, f"{len(columns)}: {quoted(line)}", remedy)

@@ -1,4 +1,4 @@
-"""Ranking a question set with one system after the other."""
+"""Ranking a question set with several systems."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from eval.metrics.comparison import check_baseline, mean_and_spread, percent
 from eval.metrics.measures import PoolMeasures, canonical_measures
 from eval.metrics.trec import read_run
 from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.pools import DEV_MEASURE, Floats, relevant_ids, tuned
+from eval.qa.pools import DEV_MEASURE, Floats, best_fusion, relevant_ids
 from eval.qa.rerankers import HeadTrainer, fine_tune, fit_heads, head_scores
 from eval.qa.resources import (
     Questions,
     Resources,
     open_resources,
-    ranked,
+    pool_hits,
 )
 from eval.qa.result import QAResult, SystemResult
 from eval.qa.systems import (
@@ -74,44 +74,48 @@ def rank_systems(
         MissingExtraError: a system needs a package that is not installed.
     """
     settings = settings or QASettings()
-    asked = parse_systems([systems] if isinstance(systems, str) else systems)
+    parsed_systems = parse_systems([systems] if isinstance(systems, str) else systems)
     measures = canonical_measures(settings.measures or ())
-    names = [system.text for system in asked]
+    names = [system.text for system in parsed_systems]
     check_baseline(settings.baseline, names, "systems")
-    for system in asked:
+    for system in parsed_systems:
         if system.kind == "cross-encoder":
-            # Before anything is computed that a wrong name would lose.
+            # A wrong name fails before anything is computed.
             find_model(system.encoder or settings.cross.model, download=settings.loading.download)
     with open_resources(questions, settings, progress, notify) as resources:
         _check_judgments(resources)
-        asked = [replace(one, encoder=resources.form(one.encoder)) for one in asked]
-        resources.share(one.encoder for one in asked if one.kind in _EMBEDDED)
-        found = [_rank(system, resources) for system in asked]
+        parsed_systems = [
+            replace(system, encoder=resources.form(system.encoder)) for system in parsed_systems
+        ]
+        resources.share(system.encoder for system in parsed_systems if system.kind in _EMBEDDED)
+        results = [_rank(system, resources) for system in parsed_systems]
         split = resources.questions
         remarks = tuple(resources.remarks)
     usual = ANSWER_MEASURES if split.answers_in_text else MEASURES
-    return QAResult.of(split, found, measures or usual, settings, command, remarks)
+    return QAResult.of(split, results, measures or usual, settings, command, remarks)
 
 
 def _check_judgments(resources: Resources) -> None:
-    """Refuse judgments of documents that the set lacks, if all are; else note how many."""
+    """Remark on judgments of documents that the set lacks; refuse them if no document is there."""
     questions = resources.questions
     corpus = resources.corpus
-    known: Container[str] = questions.passages if corpus is None else corpus.index
-    judged = [id_ for one in questions.questions for id_ in relevant_ids(one)]
-    lacking = [id_ for id_ in judged if id_ not in known]
+    documents: Container[str] = questions.passages if corpus is None else corpus.index
+    judged = [id_ for question in questions.questions for id_ in relevant_ids(question)]
+    lacking = [id_ for id_ in judged if id_ not in documents]
     if lacking:
-        said = f"{len(lacking):,} of {len(judged):,} relevant judgments are of documents that the "
-        said += f"corpus lacks, such as {lacking[0]!r}"
+        problem = (
+            f"{len(lacking):,} of {len(judged):,} relevant judgments are of documents that the "
+            f"corpus lacks, such as {lacking[0]!r}"
+        )
         if len(lacking) == len(judged):
-            where = f"{questions.name} {questions.split}"
-            raise BadInputError(f"{where}: {said}; check that both have the same ids")
-        resources.remarks.append(said)
+            split = f"{questions.name} {questions.split}"
+            raise BadInputError(f"{split}: {problem}; check that both have the same ids")
+        resources.remarks.append(problem)
 
 
 def _rank(system: System, resources: Resources) -> SystemResult:
     begin = time.perf_counter()
-    if resources.corpus is not None and system.kind in _OF_CORPUS and system.encoder:
+    if resources.corpus is not None and system.kind in _CORPUS_KINDS and system.encoder:
         raise ConfigError(
             f"system {system.text!r}: the corpus is ranked with the encoder of its index; "
             "leave out what follows @, or name an index made with that encoder"
@@ -122,15 +126,17 @@ def _rank(system: System, resources: Resources) -> SystemResult:
 
 def _run(system: System, resources: Resources) -> SystemResult:
     run = read_run(system.path)
-    asked = resources.questions.questions
-    pools, scores = ranked(asked, [list(run.get(one.id, {}).items()) for one in asked])
+    questions = resources.questions.questions
+    pools, scores = pool_hits(
+        questions, [list(run.get(question.id, {}).items()) for question in questions]
+    )
     return SystemResult(system.text, pools, (scores,))
 
 
 def _pooled(
     system: System, questions: QuestionSet, scores: Sequence[NDArray[np.floating]], note: str = ""
 ) -> SystemResult:
-    exact = tuple(one.astype(np.float64) for one in scores)
+    exact = tuple(seed_scores.astype(np.float64) for seed_scores in scores)
     return SystemResult(system.text, questions.questions, exact, note)
 
 
@@ -138,7 +144,7 @@ def _component(system: System, resources: Resources) -> SystemResult:
     questions = resources.questions
     if resources.corpus is not None:
         mode: Mode = "bm25" if system.kind == "bm25" else "dense"
-        pools, scores = resources.corpus.ranked(questions, mode)
+        pools, scores = resources.corpus.rank(questions, mode)
         return SystemResult(system.text, pools, (scores,))
     if system.kind == "bm25":
         return _pooled(system, questions, [resources.lexical(questions)[0]])
@@ -147,13 +153,15 @@ def _component(system: System, resources: Resources) -> SystemResult:
 
 def _rank_bm25(system: System, resources: Resources) -> SystemResult:
     bm25 = resources.rank_bm25
-    asked = resources.questions.questions
+    questions = resources.questions.questions
     corpus = resources.corpus
     if corpus is None:
-        pools = asked
-        scores = bm25.scores(asked)
+        pools = questions
+        scores = bm25.scores(questions)
     else:
-        pools, scores = ranked(asked, [bm25.best(one.text, corpus.depth) for one in asked])
+        pools, scores = pool_hits(
+            questions, [bm25.best(question.text, corpus.depth) for question in questions]
+        )
     return SystemResult(system.text, pools, (scores,), bm25.note)
 
 
@@ -170,7 +178,7 @@ def _hybrid(system: System, resources: Resources) -> SystemResult:
     elif system.variant:
         fusion = FusionSettings(alpha=float(system.variant))
     if corpus is not None:
-        pools, scores = corpus.fused(questions, fusion)
+        pools, scores = corpus.rank_fused(questions, fusion)
         return SystemResult(system.text, pools, (scores,), note)
     components = resources.components(questions, system.encoder)
     return _pooled(system, questions, [components.fused(fusion)], note)
@@ -180,13 +188,13 @@ def _tuned_on_dev(system: System, resources: Resources) -> FusionSettings:
     corpus = resources.corpus
     if corpus is None:
         components = resources.components(resources.dev.questions, system.encoder)
-        return resources.dev.tuned(components)
+        return resources.dev.best_fusion(components)
 
-    def quality(tried: FusionSettings) -> float:
-        pools, scores = corpus.fused(resources.dev_questions, tried)
+    def quality(fusion: FusionSettings) -> float:
+        pools, scores = corpus.rank_fused(resources.dev_questions, fusion)
         return float(PoolMeasures(pools, [DEV_MEASURE])(scores)[DEV_MEASURE].mean())
 
-    return tuned(quality)
+    return best_fusion(quality)
 
 
 def _heads(system: System, resources: Resources) -> SystemResult:
@@ -198,9 +206,9 @@ def _heads(system: System, resources: Resources) -> SystemResult:
     trained = fit_heads(trainer, settings.seeds, system.text)
     pools = resources.pools(resources.questions)
     pairs = resources.pairs(pools, system.encoder)
-    scores = [head_scores(one.head.score, pairs) for one in trained]
-    note = _chosen([(one.best, one.curve[one.best].dev) for one in trained])
-    curves = tuple(tuple(epoch.dev for epoch in one.curve) for one in trained)
+    scores = [head_scores(head.head.score, pairs) for head in trained]
+    note = _epochs_note([(head.best, head.curve[head.best].dev) for head in trained])
+    curves = tuple(tuple(epoch.dev for epoch in head.curve) for head in trained)
     return replace(_pooled(system, pools, scores, note), curves=curves)
 
 
@@ -214,11 +222,11 @@ def _cross_encoders(system: System, resources: Resources) -> SystemResult:
     scores = []
     dev_scores = []
     curves = []
-    chosen = []
+    kept_epochs = []
     for seed in range(settings.cross_seeds):
         name = f"{system.trained}-seed-{seed}"
         folder = resources.models / _UNSAFE.sub("-", name)
-        # Systems that share a cross-encoder find the folder that the first of them wrote.
+        # The first system that uses a cross-encoder writes its folder, others read it.
         fitted = fine_tune(
             train,
             dev,
@@ -233,40 +241,43 @@ def _cross_encoders(system: System, resources: Resources) -> SystemResult:
         if system.fused:
             dev_scores.append(resources.cross_scores(name, folder, dev.questions))
         curves.append(fitted.curve)
-        chosen.append((fitted.kept.epoch, fitted.kept.dev))
-    notes = [f"fine-tuned from {plan.model}", _chosen(chosen)]
+        kept_epochs.append((fitted.kept.epoch, fitted.kept.dev))
+    notes = [f"fine-tuned from {plan.model}", _epochs_note(kept_epochs)]
     if system.ensemble:
         notes.append(f"mean of the scores of {len(scores)} seeds")
-        # Scores are not standardized: the loss gives those of all seeds the same unit, and what a
+        # Scores are not standardized. The loss gives all seeds the same unit, and a constant that a
         # seed adds to all passages of a question does not change the ranking.
         scores = [np.mean(scores, axis=0)]
         dev_scores = [np.mean(dev_scores, axis=0)] if dev_scores else []
     if system.fused:
         scores, weights = _with_hybrid(scores, dev_scores, resources)
         notes.append(weights)
-    found = _pooled(system, pools, scores, "; ".join(notes))
-    return replace(found, curves=tuple(tuple(one.dev for one in curve) for curve in curves))
+    result = _pooled(system, pools, scores, "; ".join(notes))
+    return replace(result, curves=tuple(tuple(epoch.dev for epoch in curve) for curve in curves))
 
 
 def _with_hybrid(
     scores: Sequence[Floats], dev_scores: Sequence[Floats], resources: Resources
 ) -> tuple[list[Floats], str]:
-    """Scores fused with the hybrid of cosine and BM25, both weights chosen on dev; the weights."""
+    """Fuse scores with the hybrid of cosine and BM25; return them and a note on the weights.
+
+    Both weights are chosen on dev.
+    """
     dev = resources.dev
-    tried = resources.components(dev.questions, "")
-    below = dev.tuned(tried)
+    dev_components = resources.components(dev.questions, "")
+    hybrid = dev.best_fusion(dev_components)
     components = resources.components(resources.pools(resources.questions), "")
-    on_dev = tried.fused(below)
-    on_split = components.fused(below)
+    hybrid_dev = dev_components.fused(hybrid)
+    hybrid_scores = components.fused(hybrid)
     fused = []
     weights = []
-    for ours, ours_dev in zip(scores, dev_scores, strict=True):
+    for cross_scores, cross_dev in zip(scores, dev_scores, strict=True):
         # The cross-encoder in place of the cosine, the hybrid in place of BM25.
-        best = dev.tuned(tried._replace(dense=ours_dev, bm25=on_dev))
-        fused.append(components._replace(dense=ours, bm25=on_split).fused(best))
+        best = dev.best_fusion(dev_components._replace(dense=cross_dev, bm25=hybrid_dev))
+        fused.append(components._replace(dense=cross_scores, bm25=hybrid_scores).fused(best))
         weights.append(f"{best.alpha:g}")
     return fused, (
-        f"weight of the cross-encoder {', '.join(weights)}, alpha of the hybrid {below.alpha:g}, "
+        f"weight of the cross-encoder {', '.join(weights)}, alpha of the hybrid {hybrid.alpha:g}, "
         f"chosen on {dev.questions.split}"
     )
 
@@ -284,15 +295,15 @@ def _saved(system: System, resources: Resources) -> SystemResult:
     )
 
 
-def _chosen(epochs: Sequence[tuple[int, float]]) -> str:
-    """The dev score over the seeds, and the epoch that each kept."""
+def _epochs_note(epochs: Sequence[tuple[int, float]]) -> str:
+    """Describe the dev scores of the seeds, and the epoch that each kept."""
     scores = percent(*mean_and_spread([dev for _, dev in epochs]))
     numbers = ", ".join(str(epoch) for epoch, _ in epochs)
     return f"dev AP {scores}, after epoch {numbers}"
 
 
-# Those that rank the whole corpus where there are no pools.
-_OF_CORPUS = ("bm25", "rank-bm25", "cosine", "hybrid")
+# Kinds of systems that rank the whole corpus where there are no pools.
+_CORPUS_KINDS = ("bm25", "rank-bm25", "cosine", "hybrid")
 _RANKERS: Mapping[str, Callable[[System, Resources], SystemResult]] = {
     "run": _run,
     "bm25": _component,

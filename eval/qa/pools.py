@@ -1,4 +1,4 @@
-"""Scores of the pairs of a question set, and the data to train on.
+"""Scores of the pairs of a question set, and training data.
 
 Arrays over pairs are in the order of `QuestionSet.pairs`: pool after pool.
 """
@@ -38,7 +38,7 @@ _PAIRS_AT_ONCE = 65_536
 
 
 class PoolBM25:
-    """BM25 of pools, with the statistics of all passages of a data set (id to text)."""
+    """BM25 scores of pools, with the statistics of all passages of a data set (id to text)."""
 
     def __init__(
         self, passages: Mapping[str, str], analyzer: Analyzer, settings: BM25Settings | None = None
@@ -50,22 +50,22 @@ class PoolBM25:
         self._bm25 = BM25([segment], settings)
 
     def scores(self, questions: Sequence[Question]) -> tuple[Floats, NDArray[np.bool_]]:
-        """(pairs,) BM25, and (pairs,) whether the passage holds a term of the question."""
+        """Return (pairs,) scores, and (pairs,) whether passage and question share a term."""
         scores = [np.zeros(0)]
         matches = [np.zeros(0, np.bool_)]
         for question in questions:
-            rows = np.array([self._row[one] for one in question.candidates], np.int64)
+            rows = np.array([self._row[id_] for id_ in question.candidates], np.int64)
             query = self._bm25.query(self._analyzer.tokens(question.text))
-            found, matched = query.at(0, rows)
-            scores.append(found)
-            matches.append(matched)
+            question_scores, question_matches = query.at(0, rows)
+            scores.append(question_scores)
+            matches.append(question_matches)
         return np.concatenate(scores), np.concatenate(matches)
 
     def hardest(self, question: str, count: int, answers: Collection[str]) -> list[str]:
-        """Up to `count` passages with the highest scores that are not among `answers`."""
+        """Return up to `count` passages with the highest scores that are not among `answers`."""
         query = self._bm25.query(self._analyzer.tokens(question))
-        found = query.search(count + len(answers)).positions
-        return [id_ for id_ in (self._ids[row] for row in found) if id_ not in answers][:count]
+        rows = query.search(count + len(answers)).positions
+        return [id_ for id_ in (self._ids[row] for row in rows) if id_ not in answers][:count]
 
 
 class RankBM25:
@@ -82,15 +82,15 @@ class RankBM25:
         self.note = f"BM25Okapi of rank-bm25 with {constants}"
 
     def scores(self, questions: Sequence[Question]) -> Floats:
-        """(pairs,) scores."""
-        found: list[float] = []
+        """Return (pairs,) scores."""
+        scores: list[float] = []
         for question in questions:
-            rows = [self._row[one] for one in question.candidates]
-            found += self._bm25.get_batch_scores(self._analyzer.tokens(question.text), rows)
-        return np.array(found, np.float64)
+            rows = [self._row[id_] for id_ in question.candidates]
+            scores += self._bm25.get_batch_scores(self._analyzer.tokens(question.text), rows)
+        return np.array(scores, np.float64)
 
     def best(self, question: str, count: int) -> list[tuple[str, float]]:
-        """The `count` best texts by descending score, then id: ids and scores."""
+        """Return ids and scores of the `count` best texts, by descending score, then id."""
         scores = self._bm25.get_scores(self._analyzer.tokens(question))
         order = sorted(range(len(self._ids)), key=lambda row: (-scores[row], self._ids[row]))
         return [(self._ids[row], float(scores[row])) for row in order[:count]]
@@ -98,7 +98,10 @@ class RankBM25:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmbeddedPairs:
-    """Vectors of questions and passages, each once; `cut` texts are longer than the window."""
+    """Distinct vectors of questions and passages, and the rows of each pair.
+
+    `cut` texts are longer than the window of the encoder.
+    """
 
     questions: NDArray[np.float32]
     passages: NDArray[np.float32]
@@ -107,14 +110,14 @@ class EmbeddedPairs:
     cut: int = 0
 
     def cosines(self) -> Floats:
-        """(pairs,) cosines, rounded to six decimals so that noise does not rank."""
-        found = np.empty(len(self.question_rows))
-        for start in range(0, len(found), _PAIRS_AT_ONCE):
+        """Return (pairs,) cosines, rounded to six decimals so that noise does not rank."""
+        cosine_scores = np.empty(len(self.question_rows))
+        for start in range(0, len(cosine_scores), _PAIRS_AT_ONCE):
             rows = slice(start, start + _PAIRS_AT_ONCE)
-            found[rows] = cosines(
+            cosine_scores[rows] = cosines(
                 self.questions[self.question_rows[rows]], self.passages[self.passage_rows[rows]]
             )
-        return np.round(found, RANKED_DECIMALS)
+        return np.round(cosine_scores, RANKED_DECIMALS)
 
 
 def embed_pairs(
@@ -125,28 +128,28 @@ def embed_pairs(
 ) -> list[EmbeddedPairs]:
     """Encode questions and passages with each encoder."""
     passages, question_rows, passage_rows = pair_rows(questions)
-    texts = [one.text for one in questions.questions]
+    texts = [question.text for question in questions.questions]
     vectors = (len(texts) + len(passages)) * len(encoders)
     done = progress(f"encoding {questions.split}", vectors)
-    asked = embed_all(encoders, texts, cache, query=True, done=done)
-    found = embed_all(encoders, passages, cache, done=done)
+    question_vectors = embed_all(encoders, texts, cache, query=True, done=done)
+    passage_vectors = embed_all(encoders, passages, cache, done=done)
     return [
         EmbeddedPairs(
             left.vectors, right.vectors, question_rows, passage_rows, left.cut + right.cut
         )
-        for left, right in zip(asked, found, strict=True)
+        for left, right in zip(question_vectors, passage_vectors, strict=True)
     ]
 
 
 def pair_rows(questions: QuestionSet) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct texts of all candidates, the (pairs,) rows of questions, and those of texts."""
+    """Return the distinct texts of all candidates, and (pairs,) rows of questions and of texts."""
     texts, rows = distinct(questions.pairs()[1])
-    sizes = [len(one.candidates) for one in questions.questions]
+    sizes = [len(question.candidates) for question in questions.questions]
     return texts, np.repeat(np.arange(len(sizes)), sizes), rows
 
 
-def tuned(quality: Callable[[FusionSettings], float]) -> FusionSettings:
-    """The convex fusion with the best of `WEIGHTS`, the greatest of equally good ones."""
+def best_fusion(quality: Callable[[FusionSettings], float]) -> FusionSettings:
+    """Return the convex fusion with the best of `WEIGHTS`; of equally good ones the greatest."""
     best = max(WEIGHTS, key=lambda alpha: (quality(FusionSettings(alpha=alpha)), alpha))
     return FusionSettings(alpha=best)
 
@@ -154,59 +157,70 @@ def tuned(quality: Callable[[FusionSettings], float]) -> FusionSettings:
 def training_set(
     questions: QuestionSet, negatives: NegativeSource, bm25: Callable[[], PoolBM25]
 ) -> TrainingSet:
-    """The training data of a split with pools; `random` negatives are of all its passages."""
-    chosen = questions.answered().questions
-    if not chosen:
+    """Return the training data of a split with pools.
+
+    Negatives of the source ``random`` are drawn from all passages of the set.
+    """
+    answered = questions.answered().questions
+    if not answered:
         raise BadInputError(
             f"{questions.name} {questions.split}: expected a question with a relevant passage "
             "to train on, found none; name another split with --train-split"
         )
-    # A passage by its id, and by its text, which a question may have another of.
+    # Passages as (id, text): questions may read different texts of one passage.
     positives: list[list[tuple[str, str]]] = []
-    others: list[list[tuple[str, str]]] = []
-    for question in chosen:
-        right = [one for one in relevant_ids(question) if one in questions.passages]
-        wrong: Sequence[str] = ()
+    irrelevant: list[list[tuple[str, str]]] = []
+    for question in answered:
+        relevant_passages = [id_ for id_ in relevant_ids(question) if id_ in questions.passages]
+        other_passages: Sequence[str] = ()
         if negatives == "pool":
-            wrong = [one for one in question.candidates if question.grades.get(one, 0) < 1]
+            other_passages = [id_ for id_ in question.candidates if question.grades.get(id_, 0) < 1]
         elif negatives == "hard":
-            wrong = bm25().hardest(question.text, HARD, set(right))
-        positives.append([(one, questions.text(question, one)) for one in right])
-        others.append([(one, questions.text(question, one)) for one in wrong])
-    used = [one for lists in (positives, others) for passages in lists for one in passages]
+            other_passages = bm25().hardest(question.text, HARD, set(relevant_passages))
+        positives.append([(id_, questions.text(question, id_)) for id_ in relevant_passages])
+        irrelevant.append([(id_, questions.text(question, id_)) for id_ in other_passages])
+    used = [
+        passage for lists in (positives, irrelevant) for passages in lists for passage in passages
+    ]
     everything = questions.passages.items() if negatives == "random" else ()
-    rows = {one: row for row, one in enumerate(dict.fromkeys([*everything, *used]))}
+    rows = {passage: row for row, passage in enumerate(dict.fromkeys([*everything, *used]))}
     pools = JudgedPools.of(
-        [[rows[one] for one in passages] for passages in positives],
-        [[rows[one] for one in passages] for passages in others],
+        [[rows[passage] for passage in passages] for passages in positives],
+        [[rows[passage] for passage in passages] for passages in irrelevant],
         len(rows),
     )
-    return TrainingSet([one.text for one in chosen], [text for _, text in rows], pools)
+    return TrainingSet([question.text for question in answered], [text for _, text in rows], pools)
 
 
-def without_overlap(questions: QuestionSet, others: Sequence[QuestionSet]) -> QuestionSet:
-    """The questions whose text or relevant passages no other set asks, ranks or judges."""
-    known = {_words(question.text) for other in others for question in other.questions}
-    known |= {_words(text) for other in others for text in _ranked_texts(other)}
-    kept = []
-    for one in questions.questions:
-        relevant = [id_ for id_ in relevant_ids(one) if id_ in questions.passages]
-        texts = [one.text, *(questions.passages[id_] for id_ in relevant)]
-        if known.isdisjoint(map(_words, texts)):
-            kept.append(one)
-    return replace(questions, questions=tuple(kept))
+def without_overlap(questions: QuestionSet, other_sets: Sequence[QuestionSet]) -> QuestionSet:
+    """Return the questions that have no text and no relevant passage in common with other sets."""
+    other_texts = {_words(question.text) for other in other_sets for question in other.questions}
+    other_texts |= {_words(text) for other in other_sets for text in _ranked_texts(other)}
+    disjoint = []
+    for question in questions.questions:
+        relevant = [id_ for id_ in relevant_ids(question) if id_ in questions.passages]
+        texts = [question.text, *(questions.passages[id_] for id_ in relevant)]
+        if other_texts.isdisjoint(map(_words, texts)):
+            disjoint.append(question)
+    return replace(questions, questions=tuple(disjoint))
 
 
 def _ranked_texts(questions: QuestionSet) -> Iterator[str]:
-    wanted = {id_ for one in questions.questions for id_ in (*one.candidates, *relevant_ids(one))}
-    yield from (text for id_, text in questions.passages.items() if id_ in wanted)
-    if wanted - questions.passages.keys() and questions.corpus:
-        yield from (one.text for one in CorpusReader(list(questions.corpus)) if one.id in wanted)
+    ids = {
+        id_
+        for question in questions.questions
+        for id_ in (*question.candidates, *relevant_ids(question))
+    }
+    yield from (text for id_, text in questions.passages.items() if id_ in ids)
+    if ids - questions.passages.keys() and questions.corpus:
+        yield from (
+            document.text for document in CorpusReader(list(questions.corpus)) if document.id in ids
+        )
 
 
 def relevant_ids(question: Question) -> list[str]:
-    """The passages with a grade of 1 or more."""
-    return [one for one, grade in question.grades.items() if grade >= 1]
+    """Return the ids of passages with a grade of 1 or more."""
+    return [id_ for id_, grade in question.grades.items() if grade >= 1]
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -214,31 +228,36 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def hold_out(questions: QuestionSet, share: float) -> tuple[QuestionSet, QuestionSet]:
-    """Divide a split, always in the same way: training questions, and a share as dev."""
+    """Divide a split, always in the same way, into training questions and a share of dev."""
     answered = questions.answered().questions
-    chosen = np.random.default_rng(0).permutation(len(answered))[: round(share * len(answered))]
-    if not 0 < len(chosen) < len(answered):
+    positions = np.random.default_rng(0).permutation(len(answered))[: round(share * len(answered))]
+    if not 0 < len(positions) < len(answered):
         raise ConfigError(
             f"dev-share: {share:g} of {len(answered)} questions leaves none on one side; "
             "choose another"
         )
-    dev = {answered[place].id for place in chosen}
-    train = tuple(one for one in questions.questions if one.id not in dev)
-    held = tuple(one for one in answered if one.id in dev)
-    split = f"{questions.split}, {len(dev)} questions held out"
-    return replace(questions, questions=train), replace(questions, split=split, questions=held)
+    dev_ids = {answered[position].id for position in positions}
+    train = tuple(question for question in questions.questions if question.id not in dev_ids)
+    dev = tuple(question for question in answered if question.id in dev_ids)
+    split = f"{questions.split}, {len(dev_ids)} questions held out"
+    return replace(questions, questions=train), replace(questions, split=split, questions=dev)
 
 
 class DevScore:
-    """Mean average precision of scores on the questions of a split with a relevant passage."""
+    """Mean average precision on the questions of a split with a relevant passage.
+
+    Attributes:
+        questions: the questions with a relevant passage.
+        left, right: (pairs,) texts of questions and of candidates.
+    """
 
     def __init__(self, questions: QuestionSet) -> None:
         self.questions = questions.answered()
         kinds = [
-            {one.grades.get(id_, 0) >= 1 for id_ in one.candidates}
-            for one in self.questions.questions
+            {question.grades.get(id_, 0) >= 1 for id_ in question.candidates}
+            for question in self.questions.questions
         ]
-        if not any(len(found) == 2 for found in kinds):
+        if not any(len(kinds_of_question) == 2 for kinds_of_question in kinds):
             raise BadInputError(
                 f"{questions.name} {questions.split}: expected a question with a relevant and "
                 "another passage among its candidates to choose on, found none; name another split "
@@ -248,17 +267,17 @@ class DevScore:
         self.left, self.right = self.questions.pairs()
 
     def digest(self) -> str:
-        """SHA-256 over questions, pools and grades."""
+        """Return the SHA-256 of questions, pools and grades."""
         content = [
-            [one.text, one.candidates, sorted(one.grades.items())]
-            for one in self.questions.questions
+            [question.text, question.candidates, sorted(question.grades.items())]
+            for question in self.questions.questions
         ]
         return hashlib.sha256(json.dumps([content, self.right]).encode()).hexdigest()
 
     def __call__(self, scores: NDArray[np.floating]) -> float:
-        """Mean AP of (pairs,) scores, in [0, 1]."""
+        """Return the mean AP of (pairs,) scores, in [0, 1]."""
         return float(self._measures(scores)[DEV_MEASURE].mean())
 
-    def tuned(self, components: ComponentScores) -> FusionSettings:
-        """The convex fusion of components on these questions with the best AP."""
-        return tuned(lambda one: self(components.fused(one)))
+    def best_fusion(self, components: ComponentScores) -> FusionSettings:
+        """Return the convex fusion of components with the best AP on these questions."""
+        return best_fusion(lambda fusion: self(components.fused(fusion)))

@@ -1,5 +1,6 @@
-"""Training rerankers on a question set: heads on frozen vectors, also tried as maps of query
-vectors, and cross-encoders.
+"""Training rerankers on a question set: heads on frozen vectors, and cross-encoders.
+
+A head that is a map of the query vector is also tried as one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from eval.metrics.correlation import RANKED_DECIMALS
 from eval.metrics.measures import PoolMeasures
 from eval.progress import Done, Notify, Progress, ignore, silent
 from eval.qa.pools import DEV_MEASURE, DevScore, EmbeddedPairs
-from eval.qa.resources import Questions, Ranked, Resources, open_resources, ranked
+from eval.qa.resources import Questions, Ranked, Resources, open_resources, pool_hits
 from eval.qa.systems import HeadPlan, QASettings
 from eval.reports import Table, table_lines
 from eval.settings import CrossPlan, Loading, Resampling
@@ -59,9 +60,9 @@ _QUESTIONS_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedReranker:
-    """Heads of several seeds, of which the one with number `best` was saved to `folder`.
+    """Heads of several seeds; the head of seed `best` was saved to `folder`.
 
-    `trial` is of a head that is a query map; see `try_query_map`.
+    `trial` is the test of a head as a query map; see `try_query_map`.
     """
 
     folder: Path
@@ -76,56 +77,60 @@ class FittedReranker:
             "saved_seed": self.best,
             "seeds": [
                 {
-                    "best_epoch": one.best,
-                    "dev_map": one.curve[one.best].dev,
-                    "curve": [asdict(epoch) for epoch in one.curve],
+                    "best_epoch": head.best,
+                    "dev_map": head.curve[head.best].dev,
+                    "curve": [asdict(epoch) for epoch in head.curve],
                 }
-                for one in self.trained
+                for head in self.trained
             ],
         }
 
     def text(self) -> str:
-        """The learning curves, averaged over the seeds that have as many epochs, and the best."""
+        """Return the learning curve and the best epochs.
+
+        Each epoch has the mean of the seeds that reached it.
+        """
         rows = []
-        for number in range(max(len(one.curve) for one in self.trained)):
-            epochs = [one.curve[number] for one in self.trained if number < len(one.curve)]
+        for number in range(max(len(head.curve) for head in self.trained)):
+            epochs = [head.curve[number] for head in self.trained if number < len(head.curve)]
             loss = f"{fmean(epoch.loss for epoch in epochs):.4f}" if number else ""
-            dev = percent(*mean_and_spread([one.dev for one in epochs]))
+            dev = percent(*mean_and_spread([epoch.dev for epoch in epochs]))
             rows.append((str(number), str(len(epochs)), loss, dev))
         table = Table(("epoch", "seeds", "loss", "dev AP"), tuple(rows))
-        best = percent(*mean_and_spread([one.curve[one.best].dev for one in self.trained]))
+        best = percent(*mean_and_spread([head.curve[head.best].dev for head in self.trained]))
         before = self.trained[0].curve[0].dev
         lines = [
             *table_lines(table),
             f"dev AP {best} at the best epochs; {percent(before)} before training",
             f"{self.folder}: seed {self.best}, after epoch {self.trained[self.best].best}",
         ]
-        if (found := self.trial) is not None:
-            one = found["difference"]
-            shown = "and --query-map takes it" if found["better"] else "so --query-map refuses it"
+        if (trial := self.trial) is not None:
+            difference = trial["difference"]
+            note = "and --query-map takes it" if trial["better"] else "so --query-map refuses it"
+            limits = interval(difference["low"], difference["high"], sign="+")
             lines.append(
-                f"as a query map: {DEV_MEASURE} {percent(found['mapped'])}, without "
-                f"{percent(found['plain'])}, over the whole corpus on {found['questions']:,} "
-                f"held-out questions; {100 * one['value']:+.2f} "
-                f"({interval(one['low'], one['high'], sign='+')}), p = {one['p']:.4f}, {shown}"
+                f"as a query map: {DEV_MEASURE} {percent(trial['mapped'])}, without "
+                f"{percent(trial['plain'])}, over the whole corpus on {trial['questions']:,} "
+                f"held-out questions; {100 * difference['value']:+.2f} ({limits}), "
+                f"p = {difference['p']:.4f}, {note}"
             )
         return "\n".join(lines)
 
     def figure(self) -> Figure:
-        """The learning curves."""
-        curves = [tuple(epoch.dev for epoch in one.curve) for one in self.trained]
+        """Plot the learning curves."""
+        curves = [tuple(epoch.dev for epoch in head.curve) for head in self.trained]
         return learning_figure({self.folder.name: curves})
 
 
 @dataclass(frozen=True, slots=True)
 class FittedTransformer:
-    """What was fine-tuned, and saved with the weights of the epoch `kept`.
+    """A transformer that was fine-tuned, and saved with the weights of the epoch `kept`.
 
     The curve has the dev measure of all epochs; epoch 0 is before training.
     """
 
-    # What the table of epochs shows of each, and in which format.
-    shown: ClassVar[Mapping[str, str]] = {"loss": ".4f"}
+    # Columns of the table of epochs, with their formats.
+    epoch_columns: ClassVar[Mapping[str, str]] = {"loss": ".4f"}
 
     folder: Path
     measure: str
@@ -137,29 +142,29 @@ class FittedTransformer:
         return {
             "output": str(self.folder),
             "kept_epoch": self.kept.epoch,
-            "curve": [asdict(one) for one in self.curve],
+            "curve": [asdict(epoch) for epoch in self.curve],
         }
 
     def text(self) -> str:
-        """The learning curve, and what was saved."""
+        """Return the learning curve, and which epoch was saved."""
         rows = []
-        for one in self.curve:
-            values = [f"{getattr(one, name):{form}}" for name, form in self.shown.items()]
-            # Before training there are none.
-            values = values if one.epoch else [""] * len(values)
-            rows.append((str(one.epoch), *values, percent(one.dev)))
-        table = Table(("epoch", *self.shown, f"dev {self.measure}"), tuple(rows))
+        for epoch in self.curve:
+            values = [f"{getattr(epoch, name):{form}}" for name, form in self.epoch_columns.items()]
+            # There are none before training.
+            values = values if epoch.epoch else [""] * len(values)
+            rows.append((str(epoch.epoch), *values, percent(epoch.dev)))
+        table = Table(("epoch", *self.epoch_columns, f"dev {self.measure}"), tuple(rows))
         before = f"{percent(self.curve[0].dev)} before training"
         return "\n".join([*table_lines(table), f"{self.folder}: {self.saved()}{before}"])
 
     def saved(self) -> str:
-        """What was saved, up to the dev measure before training."""
+        """Describe the saved epoch, up to the dev measure before training."""
         dev = f"dev {self.measure} {percent(self.kept.dev)}"
         return f"{dev} after epoch {self.kept.epoch}; "
 
     def figure(self) -> Figure:
-        """The learning curve."""
-        curve = tuple(one.dev for one in self.curve)
+        """Plot the learning curve."""
+        curve = tuple(epoch.dev for epoch in self.curve)
         return learning_figure({self.folder.name: (curve,)}, measure=self.measure)
 
 
@@ -167,7 +172,7 @@ class FittedTransformer:
 class FittedCrossEncoder(FittedTransformer):
     """A cross-encoder that was fine-tuned and saved."""
 
-    shown: ClassVar[Mapping[str, str]] = {"loss": ".4f", "active": ".3f"}
+    epoch_columns: ClassVar[Mapping[str, str]] = {"loss": ".4f", "active": ".3f"}
 
     def to_json(self) -> dict[str, object]:
         """The result as JSON values."""
@@ -184,9 +189,9 @@ def fit_reranker(
 ) -> FittedReranker:
     """Train a head on the vectors of training questions and their passages, and save the best one.
 
-    Of each seed the epoch with the best AP on dev is kept, the untrained head included. A head that
-    is a map of the query vector is tried as one, see `try_query_map`, and its folder says whether
-    it may be used so. Of the settings `head`, `encoder`, `loading`, `data` and `seeds` apply.
+    Each seed keeps the epoch with the best AP on dev; epoch 0 is the untrained head. A head that is
+    a map of the query vector is tried as one, see `try_query_map`, and its folder says whether it
+    may be used so. The settings `head`, `encoder`, `loading`, `data` and `seeds` apply.
 
     Raises:
         ConfigError: the folder holds something else.
@@ -204,15 +209,15 @@ def fit_reranker(
         trial = try_query_map(trainer) if is_query_map(asdict(head)) else None
         encoder = resources.encoder().spec
         data = resources.questions.name
-    scores = [one.curve[one.best].dev for one in trained]
+    scores = [fitted.curve[fitted.best].dev for fitted in trained]
     best = scores.index(max(scores))
-    said = {"data": data, "system": name} | ({} if trial is None else {QUERY_MAP: trial})
-    HeadReranker.of(encoder, trained[best], said).save(folder)
+    provenance = {"data": data, "system": name} | ({} if trial is None else {QUERY_MAP: trial})
+    HeadReranker.of(encoder, trained[best], provenance).save(folder)
     return FittedReranker(folder, tuple(trained), best, trial)
 
 
 class HeadTrainer:
-    """Trains heads of one plan on the questions of a training split, or on some of them."""
+    """Trains heads of one plan on the questions of a training split, or on a part of them."""
 
     def __init__(self, plan: HeadPlan, resources: Resources, encoder: str = "") -> None:
         self.resources = resources
@@ -230,7 +235,7 @@ class HeadTrainer:
         self._dev = resources.pairs(resources.dev.questions, encoder)
 
     def __call__(self, seed: int, rows: NDArray[np.int64] | None = None) -> TrainedHead:
-        """A head trained on all questions, or on those with these numbers, by the best dev AP."""
+        """Train a head on all questions, or on those at `rows`; keep the epoch with the best AP."""
         training = replace(self._plan.training, seed=seed)
         questions = self.questions
         pools = self._pools
@@ -258,7 +263,7 @@ def fit_heads(trainer: HeadTrainer, seeds: int, name: str) -> list[TrainedHead]:
 
 
 def head_scores(score: Scorer, pairs: EmbeddedPairs) -> Floats:
-    """(pairs,) scores of a head."""
+    """Return (pairs,) scores of a head."""
     return score(pairs.questions, pairs.passages, pairs.question_rows, pairs.passage_rows)
 
 
@@ -269,8 +274,8 @@ def try_query_map(trainer: HeadTrainer) -> Mapping[str, Any] | None:
     four of them, with its epoch chosen on dev, maps the questions of the fifth.
 
     Returns:
-        JSON values: mean AP without and with a map, the difference, and whether it is better; None
-        of too few questions.
+        JSON values: mean AP without and with a map, the difference, and whether it is better. None
+        if there are too few questions.
     """
     if trainer.trainable < 2 * _FOLDS:
         return None
@@ -284,20 +289,20 @@ def try_query_map(trainer: HeadTrainer) -> Mapping[str, Any] | None:
         rows = np.flatnonzero(folds == fold)
         part = replace(questions, questions=tuple(questions.questions[row] for row in rows))
         query_map = QueryMap(trainer(0, rest).head.matrix.detach().numpy())
-        # Without a map last, as an index was before.
+        # Without a map last, so that the index is left as it was.
         for name, used in (("mapped", query_map), ("plain", None)):
             pools, scores = search(part, trainer.questions[rows], used)
             values[name][rows] = PoolMeasures(pools, [DEV_MEASURE])(scores)[DEV_MEASURE]
         advance(1)
-    found = compare_values(values, "plain", Resampling())
-    difference = found["mapped"].difference
+    comparison = compare_values(values, "plain", Resampling())
+    difference = comparison["mapped"].difference
     assert difference is not None
     return {
         "better": difference.significant and difference.value > 0,
         "measure": DEV_MEASURE,
         "questions": len(questions),
         "difference": asdict(difference),
-        **{name: score.value for name, score in found.items()},
+        **{name: score.value for name, score in comparison.items()},
     }
 
 
@@ -307,7 +312,7 @@ def _first_stage(trainer: HeadTrainer, questions: QuestionSet) -> _Search:
 
         def ask(part: QuestionSet, vectors: Floats, query_map: QueryMap | None) -> Ranked:
             corpus.index.query_map = query_map
-            return corpus.ranked(part, "dense")
+            return corpus.rank(part, "dense")
 
         return ask
     ids = list(questions.passages)
@@ -319,14 +324,14 @@ def _first_stage(trainer: HeadTrainer, questions: QuestionSet) -> _Search:
     depth = min(resources.settings.data.depth, len(ids))
 
     def search(part: QuestionSet, vectors: Floats, query_map: QueryMap | None) -> Ranked:
-        asked = vectors if query_map is None else query_map(vectors)
+        query_vectors = vectors if query_map is None else query_map(vectors)
         hits = []
-        for start in range(0, len(asked), _QUESTIONS_AT_ONCE):
-            products = asked[start : start + _QUESTIONS_AT_ONCE] @ passages.T
+        for start in range(0, len(query_vectors), _QUESTIONS_AT_ONCE):
+            products = query_vectors[start : start + _QUESTIONS_AT_ONCE] @ passages.T
             for scores in np.round(products, RANKED_DECIMALS):
                 best = np.argpartition(-scores, depth - 1)[:depth].tolist()
                 hits.append([(ids[place], float(scores[place])) for place in best])
-        return ranked(part.questions, hits)
+        return pool_hits(part.questions, hits)
 
     return search
 
@@ -342,11 +347,11 @@ def fit_cross_encoder(
 ) -> FittedCrossEncoder:
     """Fine-tune a cross-encoder on training questions and their passages, and save it.
 
-    Interrupted, the same call resumes from the last checkpoint, unless told to `restart`. Of the
-    settings `cross`, `loading` and `data` apply.
+    The same call resumes an interrupted training from its last checkpoint, unless `restart` is
+    set. The settings `cross`, `loading` and `data` apply.
 
     Raises:
-        ConfigError: the folder or a checkpoint is of something else or of another training.
+        ConfigError: the folder or a checkpoint belongs to another training or holds something else.
         BadInputError: there is nothing to train on or to choose on.
         What `rank_systems` raises of reading and loading.
     """
@@ -383,7 +388,7 @@ def fine_tune(
 
     base = find_model(plan.model, download=loading.download)
     keep_head = is_cross_encoder(plan.model)
-    # Identities of earlier releases stay what they are.
+    # The loss and the decay are constants that earlier releases stored.
     identity = ({"head": head_digest(Path(plan.model))} if keep_head else {}) | {
         "model": base.name,
         "weights": base.weights,
@@ -394,18 +399,18 @@ def fine_tune(
     }
 
     def fitted(curve: tuple[Epoch, ...]) -> FittedCrossEncoder:
-        kept = kept_of(curve, plan.training.tolerance, untrained=keep_head)
-        return FittedCrossEncoder(folder, DEV_MEASURE, curve, kept)
+        kept_epoch = kept_of(curve, plan.training.tolerance, untrained=keep_head)
+        return FittedCrossEncoder(folder, DEV_MEASURE, curve, kept_epoch)
 
     if not restart and is_reranker(folder):
         training = read_training(folder)
         require_same(folder, identity, training.get("identity"))
-        return fitted(tuple(Epoch(**one) for one in training["curve"]))
+        return fitted(tuple(Epoch(**epoch) for epoch in training["curve"]))
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()
     backbone = Backbone(base, loading.device, training=True)
-    # The tokenizer of a cross-encoder has the window of its training.
+    # The tokenizer of a cross-encoder reports the window of its training, not of the model.
     longest = backbone.positions if keep_head else backbone.max_length
     if plan.max_length > longest:
         raise ConfigError(
@@ -422,11 +427,11 @@ def fine_tune(
         keep_head=keep_head,
         checkpoint=checkpoint,
         on_step=steps_shown(name, progress),
-        on_epoch=lambda one: notify(f"{name}: {epoch_line(one)}"),
+        on_epoch=lambda epoch: notify(f"{name}: {epoch_line(epoch)}"),
     )
     training = {
         "identity": identity,
-        "curve": [asdict(one) for one in curve],
+        "curve": [asdict(epoch) for epoch in curve],
         "bfloat16": model.autocast,
     }
     write_cross_encoder(folder, model, training)
@@ -435,14 +440,14 @@ def fine_tune(
 
 
 def kept_of(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch:
-    """The epoch of a finished training whose weights are kept."""
-    kept = kept_epoch(curve, tolerance, untrained=untrained)
-    assert kept is not None
-    return kept
+    """Return the epoch of a finished training whose weights are kept."""
+    epoch = kept_epoch(curve, tolerance, untrained=untrained)
+    assert epoch is not None
+    return epoch
 
 
 def epoch_line(epoch: Epoch, measure: str = DEV_MEASURE) -> str:
-    """What an epoch of a training reached, for a person."""
+    """Describe an epoch of a training."""
     dev = f"dev {measure} {percent(epoch.dev)}"
     if epoch.epoch == 0:
         return f"before training, {dev}"
@@ -450,14 +455,14 @@ def epoch_line(epoch: Epoch, measure: str = DEV_MEASURE) -> str:
 
 
 def steps_shown(name: str, progress: Progress) -> Callable[[Step], object]:
-    """Shows the steps of a training as a stage."""
+    """Return a callback that shows the steps of a training as a stage."""
     advance: Done | None = None
 
     def step(done: Step) -> None:
         nonlocal advance
         if advance is None:
             advance = progress(name, done.total)
-            # Steps before a checkpoint.
+            # Steps before a checkpoint are done.
             advance(done.number - 1)
         advance(1)
 

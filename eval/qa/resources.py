@@ -1,4 +1,4 @@
-"""What the systems of an evaluation share: splits, BM25, encoders, vectors, a corpus index."""
+"""Resources that the systems of an evaluation share: splits, BM25, encoders, vectors, an index."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ Questions = str | Path | QuestionSet | Mapping[str, QuestionSet]
 """A folder, one split that is loaded, or several by their names."""
 
 Ranked = tuple[tuple[Question, ...], Floats]
-"""Questions with what was ranked for them as candidates, and (pairs,) scores."""
+"""Questions with the ranked passages or documents as candidates, and (pairs,) scores."""
 
 _QUERIES_AT_ONCE = 256
 _T = TypeVar("_T")
 
 
-def split_reader(given: Questions, settings: QuestionSettings) -> Callable[[str], QuestionSet]:
-    """Reads a split of a question set by name; each is read once."""
-    loaded = {given.split: given} if isinstance(given, QuestionSet) else {}
-    if isinstance(given, Mapping):
-        loaded.update(given)
+def split_reader(questions: Questions, settings: QuestionSettings) -> Callable[[str], QuestionSet]:
+    """Return a function that reads a split of a question set by name, each split once."""
+    loaded = {questions.split: questions} if isinstance(questions, QuestionSet) else {}
+    if isinstance(questions, Mapping):
+        loaded.update(questions)
 
     def read(split: str) -> QuestionSet:
         if split not in loaded:
-            if not isinstance(given, str | Path):
+            if not isinstance(questions, str | Path):
                 raise ConfigError(
                     f"split: expected one of {', '.join(loaded)}, which are loaded, found {split}"
                 )
             loaded[split] = read_question_set(
-                Path(given), split, form=settings.form, variant=settings.variant
+                Path(questions), split, form=settings.form, variant=settings.variant
             )
         return loaded[split]
 
@@ -74,7 +74,7 @@ def split_reader(given: Questions, settings: QuestionSettings) -> Callable[[str]
 
 
 def _check_index(questions: QuestionSet, settings: QuestionSettings) -> None:
-    """Make sure that a set without pools comes with an index, and no other."""
+    """Refuse a set without pools that has no index, and a set with pools that has one."""
     if questions.corpus and settings.index is None:
         raise ConfigError(
             f"{questions.name}: the set has no pools of candidates, so the whole corpus is ranked; "
@@ -92,7 +92,7 @@ def _check_index(questions: QuestionSet, settings: QuestionSettings) -> None:
 def open_resources(
     questions: Questions, settings: QASettings, progress: Progress, notify: Notify
 ) -> Iterator[Resources]:
-    """What systems share; the index of a set without pools is open and complete meanwhile."""
+    """Open the resources of an evaluation; the index of a set without pools is completed first."""
     read = split_reader(questions, settings.data)
     first = read(questions.split if isinstance(questions, QuestionSet) else settings.split)
     _check_index(first, settings.data)
@@ -110,31 +110,33 @@ def open_resources(
                 )
             )
             index.query_map = query_map
-            _complete(index, first, progress, notify)
+            _complete_index(index, first, progress, notify)
             depth = settings.data.depth
             corpus = CorpusSearch(index, SearchSettings(k=depth, depth=depth))
         models = settings.models or Path(stack.enter_context(TemporaryDirectory()))
         yield Resources(read, first, settings, corpus, models, progress, notify, query_map)
 
 
-def _complete(index: Index, questions: QuestionSet, progress: Progress, notify: Notify) -> None:
+def _complete_index(
+    index: Index, questions: QuestionSet, progress: Progress, notify: Notify
+) -> None:
     reader = CorpusReader(list(questions.corpus))
     documents = len(index)
     if documents:
-        found = index.difference(reader)
-        if found.foreign:
+        difference = index.difference(reader)
+        if difference.foreign:
             corpus = " ".join(map(str, questions.corpus))
             raise ConfigError(
-                f"{index.store}: expected an index of {corpus} alone, found {found.foreign:,} of "
-                f"its {documents:,} documents that are not among the {found.corpus:,} of the "
-                "corpus; name another folder, or make this index again with `retriever index "
+                f"{index.store}: expected an index of {corpus} alone, found {difference.foreign:,} "
+                f"of its {documents:,} documents that are not among the {difference.corpus:,} of "
+                "the corpus; name another folder, or make this index again with `retriever index "
                 f"{corpus} -i {index.store} --recreate`"
             )
-        if not found.missing and not found.changed:
+        if not difference.missing and not difference.changed:
             return
         notify(
-            f"note: {index.store}: {found.missing:,} documents of the corpus were missing and "
-            f"{found.changed:,} had changed; they are indexed now"
+            f"note: {index.store}: {difference.missing:,} documents of the corpus were missing and "
+            f"{difference.changed:,} had changed; they are indexed now"
         )
     index.add(reader, progress=_IndexingStage(progress))
     if reader.generated_ids is not None:
@@ -144,18 +146,18 @@ def _complete(index: Index, questions: QuestionSet, progress: Progress, notify: 
 
 
 class _IndexingStage(NoProgress):
-    """The progress of indexing as a stage, whose number of passages is not known."""
+    """The progress of indexing, as a stage of unknown length."""
 
     def __init__(self, progress: Progress) -> None:
         self._done = progress("indexing passages", None)
 
     def encoded(self, passages: int, pieces: int) -> None:
-        """Count passages."""
+        """Report encoded passages."""
         self._done(passages)
 
 
 class CorpusSearch:
-    """Ranks the whole corpus of an index for questions; `k` hits for each."""
+    """Ranks the whole corpus of an index for questions, with `k` hits for each."""
 
     def __init__(self, index: Index, settings: SearchSettings) -> None:
         self.index = index
@@ -163,46 +165,52 @@ class CorpusSearch:
         self._settings = settings
         self._candidates: dict[tuple[str, ...], list[ScoredPassages]] = {}
 
-    def ranked(self, questions: QuestionSet, mode: Mode) -> Ranked:
-        """The first `depth` hits of each question by one component."""
-        texts = [one.text for one in questions.questions]
-        found = self.index.rank(texts, replace(self._settings, mode=mode))
-        return ranked(questions.questions, list(found))
+    def rank(self, questions: QuestionSet, mode: Mode) -> Ranked:
+        """Return the first `depth` hits of each question in a mode."""
+        texts = [question.text for question in questions.questions]
+        hits = self.index.rank(texts, replace(self._settings, mode=mode))
+        return pool_hits(questions.questions, list(hits))
 
-    def fused(self, questions: QuestionSet, fusion: FusionSettings) -> Ranked:
-        """The first hits by both components; the corpus is searched once for all fusions."""
-        texts = tuple(one.text for one in questions.questions)
+    def rank_fused(self, questions: QuestionSet, fusion: FusionSettings) -> Ranked:
+        """Return the first hits by both components; all fusions share one search of the corpus."""
+        texts = tuple(question.text for question in questions.questions)
         if texts not in self._candidates:
             self._candidates[texts] = [
-                found
+                candidates
                 for start in range(0, len(texts), _QUERIES_AT_ONCE)
-                for found in self.index.candidates(
+                for candidates in self.index.candidates(
                     texts[start : start + _QUERIES_AT_ONCE], self._settings
                 )
             ]
         fusion = fusion.completed(self.index.default_weight)
-        found = [_best_documents(one, fusion, self.depth) for one in self._candidates[texts]]
-        return ranked(questions.questions, found)
+        best = [
+            _best_documents(candidates, fusion, self.depth)
+            for candidates in self._candidates[texts]
+        ]
+        return pool_hits(questions.questions, best)
 
     def pools(self, questions: QuestionSet) -> QuestionSet:
-        """The same questions with hits as pools, and whole relevant documents that are no hits."""
-        texts = [one.text for one in questions.questions]
-        found = self.index.search_many(texts, self._settings)
+        """Return the questions with their hits as pools.
+
+        Relevant documents that are no hits become passages with their whole text.
+        """
+        texts = [question.text for question in questions.questions]
+        hit_lists = self.index.search_many(texts, self._settings)
         passages: dict[str, str] = {}
-        shown: dict[tuple[str, str], str] = {}
+        question_texts: dict[tuple[str, str], str] = {}
         pooled = []
-        for question, hits in zip(questions.questions, found, strict=True):
+        for question, hits in zip(questions.questions, hit_lists, strict=True):
             for hit in hits:
                 text = _titled(hit.title, hit.passage)
                 if passages.setdefault(hit.id, text) != text:
-                    shown[question.id, hit.id] = text
+                    question_texts[question.id, hit.id] = text
             ids = sorted((hit.id for hit in hits), reverse=True)
             pooled.append(replace(question, candidates=tuple(ids)))
         relevant = {id_ for question in questions.questions for id_ in relevant_ids(question)}
-        wanted = relevant - passages.keys()
-        if wanted:
-            passages |= {id_: text for id_, text in corpus_texts(questions) if id_ in wanted}
-        return replace(questions, questions=tuple(pooled), passages=passages, shown=shown)
+        missing_ids = relevant - passages.keys()
+        if missing_ids:
+            passages |= {id_: text for id_, text in corpus_texts(questions) if id_ in missing_ids}
+        return replace(questions, questions=tuple(pooled), passages=passages, shown=question_texts)
 
 
 def _best_documents(
@@ -214,19 +222,22 @@ def _best_documents(
     return [(id_, scores[position]) for id_, position in islice(best.items(), depth)]
 
 
-def ranked(questions: Sequence[Question], hits: Sequence[Sequence[tuple[str, float]]]) -> Ranked:
-    """Questions with these (document, score) as candidates, in `Question`'s order; the scores."""
+def pool_hits(questions: Sequence[Question], hits: Sequence[Sequence[tuple[str, float]]]) -> Ranked:
+    """Return questions with their (document, score) hits as candidates, and (pairs,) scores.
+
+    Candidates are in the order of `Question.candidates`.
+    """
     pools = []
     scores = []
-    for question, found in zip(questions, hits, strict=True):
-        descending = sorted(found, reverse=True)
+    for question, question_hits in zip(questions, hits, strict=True):
+        descending = sorted(question_hits, reverse=True)
         pools.append(replace(question, candidates=tuple(id_ for id_, _ in descending)))
         scores += [score for _, score in descending]
     return tuple(pools), np.array(scores, np.float64)
 
 
 def corpus_texts(questions: QuestionSet) -> Iterator[tuple[str, str]]:
-    """The id and the text, after its title, of each document of a set's corpus."""
+    """Yield id and text of each document of a corpus; the text begins with the title."""
     for document in CorpusReader(list(questions.corpus)):
         yield document.id, _titled(document.title, document.text)
 
@@ -237,10 +248,20 @@ def _titled(title: str | None, text: str) -> str:
 
 @dataclass(eq=False)
 class Resources:
-    """What is read, computed or loaded when a system first needs it, and kept."""
+    """Splits, models and scores of an evaluation, each read or computed when first needed.
+
+    Attributes:
+        read: reads a split by name.
+        questions: the split to rank, as it was read: without pools where a corpus is ranked.
+        settings: the settings of the evaluation.
+        corpus: the index of a set without pools.
+        models: the folder of cross-encoders.
+        progress, notify: see `rank_systems`.
+        query_map: the map of query vectors of ``cosine`` and ``hybrid``.
+        remarks: remarks on the split to rank, such as on texts that were cut.
+    """
 
     read: Callable[[str], QuestionSet]
-    # The split to rank, as it was read: without pools where the whole corpus is ranked.
     questions: QuestionSet
     settings: QASettings
     corpus: CorpusSearch | None
@@ -248,36 +269,36 @@ class Resources:
     progress: Progress
     notify: Notify
     query_map: QueryMap | None = None
-    # Lines on the split to rank, such as on models that did not read the end of its texts.
     remarks: list[str] = field(default_factory=list)
-    _together: tuple[str, ...] = ()
+    # Text forms of encoders that share the passes of one model.
+    _shared_forms: tuple[str, ...] = ()
     _encoders: dict[str, Encoder] = field(default_factory=dict)
-    _indexes: list[tuple[Mapping[str, str], PoolBM25]] = field(default_factory=list)
-    _kept: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    _bm25_indexes: list[tuple[Mapping[str, str], PoolBM25]] = field(default_factory=list)
+    _values: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
-    def _once(self, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
-        if key not in self._kept:
-            self._kept[key] = make()
-        found: _T = self._kept[key]
-        return found
+    def _compute_once(self, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
+        if key not in self._values:
+            self._values[key] = make()
+        value: _T = self._values[key]
+        return value
 
     def pools(self, questions: QuestionSet) -> QuestionSet:
-        """The questions with pools, which are the hits of an index where the set has none."""
+        """Return the questions with pools: their own, or the hits of the index."""
         corpus = self.corpus
         if corpus is None:
             return questions
-        return self._once(("pools", _key(questions)), lambda: corpus.pools(questions))
+        return self._compute_once(("pools", _key(questions)), lambda: corpus.pools(questions))
 
     @cached_property
     def dev_questions(self) -> QuestionSet:
-        """The questions with a relevant passage that weights are chosen on, as they were read."""
+        """The dev questions with a relevant passage, as they were read."""
         if self.settings.data.dev_share is not None:
             return self._divided[1]
         return self.read(self.settings.data.dev_split).answered()
 
     @cached_property
     def dev(self) -> DevScore:
-        """Scores trained systems on dev."""
+        """The score of systems on the dev questions."""
         return DevScore(self.pools(self.dev_questions))
 
     @cached_property
@@ -287,27 +308,30 @@ class Resources:
 
     @cached_property
     def train_questions(self) -> QuestionSet:
-        """The questions with pools that systems are trained on."""
+        """The training questions with pools."""
         data = self.settings.data
-        read = self.read(data.train_split) if data.dev_share is None else self._divided[0]
-        questions = self.pools(read)
+        if data.dev_share is None:
+            questions = self.pools(self.read(data.train_split))
+        else:
+            questions = self.pools(self._divided[0])
         if not data.without:
             return questions
-        kept = without_overlap(questions, [one for path in data.without for one in _tested(path)])
+        test_sets = [test_set for path in data.without for test_set in _read_test_splits(path)]
+        disjoint = without_overlap(questions, test_sets)
         self.notify(
-            f"note: {questions.name}: left out {len(questions) - len(kept):,} of "
+            f"note: {questions.name}: left out {len(questions) - len(disjoint):,} of "
             f"{len(questions):,} questions, which overlap with {', '.join(map(str, data.without))}"
         )
-        return kept
+        return disjoint
 
     def training_set(self, negatives: NegativeSource) -> TrainingSet:
-        """The data that systems are trained on."""
+        """Return the training data, with negatives from this source."""
 
         def make() -> TrainingSet:
             train = self.train_questions
             return training_set(train, negatives, lambda: self._bm25(train))
 
-        return self._once(("training", negatives), make)
+        return self._compute_once(("training", negatives), make)
 
     @property
     def model(self) -> str | None:
@@ -315,11 +339,11 @@ class Resources:
         return parse_encoder(self.settings.encoder).model
 
     def encoder(self, text: str = "") -> Encoder:
-        """The encoder of a text form; that of the evaluation, or of its index, if it is empty."""
+        """Return the encoder of a text form; an empty form is the evaluation's or its index's."""
         return self._group(text)[text or self.settings.encoder]
 
     def form(self, encoder: str) -> str:
-        """The text form with a model: settings alone are of that of the evaluation or its index."""
+        """Return a text form with a model; one without gets the evaluation's or its index's."""
         if not encoder.startswith("::"):
             return encoder
         model = self.model
@@ -329,20 +353,22 @@ class Resources:
         return over_model(encoder, model or DEFAULT_MODEL)
 
     def share(self, encoders: Iterable[str]) -> None:
-        """Let encoders of one model share its passes, by their text forms, which may be empty."""
-        forms = dict.fromkeys(one or self.settings.encoder for one in encoders)
+        """Let encoders of one model share its passes; an empty form is the evaluation's."""
+        forms = dict.fromkeys(encoder or self.settings.encoder for encoder in encoders)
         if self.corpus is not None:
             forms.pop(self.settings.encoder, None)
-        self._together = tuple(forms)
+        self._shared_forms = tuple(forms)
 
     def _group(self, text: str) -> Mapping[str, Encoder]:
-        """An encoder, and those of the evaluation that are of the same model, by text form."""
+        """Return an encoder and the other encoders of its model, by text form."""
         text = text or self.settings.encoder
         if self.corpus is not None and text == self.settings.encoder:
             return {text: self.corpus.index.encoder}
         model = parse_encoder(text).model or DEFAULT_MODEL
         forms = [
-            one for one in self._together if (parse_encoder(one).model or DEFAULT_MODEL) == model
+            form
+            for form in self._shared_forms
+            if (parse_encoder(form).model or DEFAULT_MODEL) == model
         ]
         if text not in forms:
             forms = [text]
@@ -351,32 +377,32 @@ class Resources:
             several = len(forms) > 1
             loaded = loading.load_together(forms) if several else [loading.load(text)]
             self._encoders |= zip(forms, loaded, strict=True)
-        return {one: self._encoders[one] for one in forms}
+        return {form: self._encoders[form] for form in forms}
 
     def pairs(self, questions: QuestionSet, encoder: str = "") -> EmbeddedPairs:
-        """The vectors of questions with pools."""
+        """Return the vectors of questions with pools."""
         key = _key(questions)
         encoder = encoder or self.settings.encoder
-        if ("pairs", key, encoder) not in self._kept:
+        if ("pairs", key, encoder) not in self._values:
             group = self._group(encoder)
             cache = self.settings.loading.cache
-            found = embed_pairs(list(group.values()), questions, cache, self.progress)
-            for (form, model), pairs in zip(group.items(), found, strict=True):
-                self._kept["pairs", key, form] = pairs
+            embedded = embed_pairs(list(group.values()), questions, cache, self.progress)
+            for (form, model), pairs in zip(group.items(), embedded, strict=True):
+                self._values["pairs", key, form] = pairs
                 if pairs.cut:
-                    what = f"{model.spec}: the end of {pairs.cut:,} texts"
-                    self._note_cut(what, questions, model.spec.max_length)
-        kept: EmbeddedPairs = self._kept["pairs", key, encoder]
-        return kept
+                    subject = f"{model.spec}: the end of {pairs.cut:,} texts"
+                    self._note_cut(subject, questions, model.spec.max_length)
+        question_pairs: EmbeddedPairs = self._values["pairs", key, encoder]
+        return question_pairs
 
     def lexical(self, questions: QuestionSet) -> tuple[Floats, NDArray[np.bool_]]:
-        """(pairs,) BM25 of questions with pools, and (pairs,) which pairs share a term."""
-        return self._once(
+        """Return (pairs,) BM25 of questions with pools, and (pairs,) whether they share a term."""
+        return self._compute_once(
             ("lexical", _key(questions)), lambda: self._bm25(questions).scores(questions.questions)
         )
 
     def cosines(self, questions: QuestionSet, encoder: str) -> Floats:
-        """(pairs,) cosines of questions with pools, with the query map if there is one."""
+        """Return (pairs,) cosines of questions with pools, with the query map if there is one."""
         pairs = self.pairs(questions, encoder)
         if self.query_map is not None:
             self.query_map.check(self.encoder(encoder).spec)
@@ -384,13 +410,16 @@ class Resources:
         return pairs.cosines()
 
     def components(self, questions: QuestionSet, encoder: str) -> ComponentScores:
-        """Both scores of the pairs of questions with pools."""
+        """Return both component scores of questions with pools."""
         dense = self.cosines(questions, encoder)
-        sizes = tuple(len(one.candidates) for one in questions.questions)
+        sizes = tuple(len(question.candidates) for question in questions.questions)
         return ComponentScores(sizes, dense, *self.lexical(questions))
 
     def cross_scores(self, name: str, folder: Path, questions: QuestionSet) -> Floats:
-        """(pairs,) scores of questions with pools by a saved cross-encoder of a unique name."""
+        """Return (pairs,) scores of questions with pools by the cross-encoder in `folder`.
+
+        `name` tells cross-encoders apart.
+        """
 
         def make() -> Floats:
             model = load_cross_encoder(folder, device=self.settings.loading.device)
@@ -398,16 +427,16 @@ class Resources:
             done = self.progress(f"scoring {questions.split} with {folder.name}", len(left))
             scores = model.score(left, right, done)
             if model.cut:
-                what = f"{folder.name}: the end of {model.cut:,} of {len(left):,} pairs"
-                self._note_cut(what, questions, model.max_length)
+                subject = f"{folder.name}: the end of {model.cut:,} of {len(left):,} pairs"
+                self._note_cut(subject, questions, model.max_length)
             return scores.astype(np.float64)
 
-        return self._once(("cross", name, _key(questions)), make)
+        return self._compute_once(("cross", name, _key(questions)), make)
 
-    def _note_cut(self, what: str, questions: QuestionSet, window: int) -> None:
-        """Say that texts lost their ends, also in the report if they are those to rank."""
+    def _note_cut(self, subject: str, questions: QuestionSet, window: int) -> None:
+        """Warn that texts were cut, also in the report if they belong to the split to rank."""
         line = (
-            f"{what} of {questions.split} was not read: they are longer than the window of "
+            f"{subject} of {questions.split} was not read: they are longer than the window of "
             f"{window} word pieces"
         )
         self.notify(f"warning: {line}")
@@ -416,7 +445,7 @@ class Resources:
 
     @cached_property
     def rank_bm25(self) -> RankBM25:
-        """The package rank-bm25 over all passages of the set, or over its whole corpus."""
+        """BM25 of the package rank-bm25 over all passages of the set or its corpus."""
         questions = self.questions
         texts = dict(corpus_texts(questions)) if questions.corpus else questions.passages
         return RankBM25(texts, self._analyzer)
@@ -426,19 +455,19 @@ class Resources:
         return Analyzer() if self.corpus is None else self.corpus.index.analyzer
 
     def _bm25(self, questions: QuestionSet) -> PoolBM25:
-        # Splits with the same passages share their statistics. Ids are not enough: some data sets
-        # number the passages of each split from 1.
-        for passages, found in self._indexes:
+        # Splits with the same passages share their statistics. The ids do not decide: some data
+        # sets number the passages of each split from 1.
+        for passages, bm25 in self._bm25_indexes:
             if passages == questions.passages:
-                return found
-        made = PoolBM25(questions.passages, self._analyzer)
-        self._indexes.append((questions.passages, made))
-        return made
+                return bm25
+        bm25 = PoolBM25(questions.passages, self._analyzer)
+        self._bm25_indexes.append((questions.passages, bm25))
+        return bm25
 
 
-def _tested(path: Path) -> list[QuestionSet]:
-    """The splits of a set that must not be trained on: dev and test, as many as there are."""
-    splits = [one for one in splits_of(path) if not one.startswith("train")]
+def _read_test_splits(path: Path) -> list[QuestionSet]:
+    """Read the splits of a set that must not be trained on: all but training splits."""
+    splits = [split for split in splits_of(path) if not split.startswith("train")]
     if not splits:
         raise SourceError(
             f"{path}: expected a split that is not for training, to leave out what it has, found "
@@ -448,5 +477,5 @@ def _tested(path: Path) -> list[QuestionSet]:
 
 
 def _key(questions: QuestionSet) -> tuple[str, ...]:
-    """Distinguishes parts of a set: a split, its questions with answers, those held out."""
+    """Return a key of a part of a set: its split and the ids of its questions."""
     return (questions.split, *(question.id for question in questions.questions))

@@ -1,4 +1,4 @@
-"""The result of an evaluation on a question set, its report, its figures and its runs."""
+"""The result of an evaluation on a question set: report, figures and runs."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class SystemResult:
     """The rankings of one system.
 
     Attributes:
-        name: of the system, such as "uv:mlp".
-        pools: the questions, each with what was ranked for it as candidates.
+        name: text of the system, such as "uv:mlp".
+        pools: the questions, each with its ranked passages or documents as candidates.
         scores: for each seed (pairs,) float64, pool after pool; higher is better.
-        note: what a reader should know, such as "alpha 0.7, chosen on dev"; may be empty.
+        note: a remark for the reader, such as "alpha 0.7, chosen on dev"; may be empty.
         curves: for each seed the dev AP before training and after each epoch; empty for a system
             that is not trained.
-        seconds: to train and to rank; what systems share counts for the first of them.
+        seconds: time to train and to rank; shared work counts for the first system.
     """
 
     name: str
@@ -67,13 +67,13 @@ class SystemResult:
     seconds: float = 0.0
 
     def run(self, seed: int = 0) -> dict[str, list[tuple[str, float]]]:
-        """The ranking of one seed, as `write_run` takes it: equal scores by descending id."""
+        """Return the ranking of a seed as `write_run` takes it: equal scores by descending id."""
         scores = iter(self.scores[seed].tolist())
         ranked = {}
         for pool in self.pools:
-            found = sorted([(next(scores), id_) for id_ in pool.candidates], reverse=True)
-            if found:
-                ranked[pool.id] = [(id_, score) for score, id_ in found]
+            descending = sorted([(next(scores), id_) for id_ in pool.candidates], reverse=True)
+            if descending:
+                ranked[pool.id] = [(id_, score) for score, id_ in descending]
         return ranked
 
 
@@ -81,8 +81,8 @@ class SystemResult:
 class QAResult(ReportedResult):
     """The rankings of systems on `questions`, and their comparison.
 
-    `questions` includes those without a relevant passage; `remarks` are on all systems, such as
-    texts that were cut.
+    `questions` includes questions without a relevant passage. `remarks` apply to all systems, such
+    as texts that were cut.
     """
 
     questions: QuestionSet
@@ -104,7 +104,7 @@ class QAResult(ReportedResult):
         remarks: tuple[str, ...] = (),
     ) -> QAResult:
         """Compare the rankings of systems by measures; BadInputError if no question is left."""
-        answered = np.array([one.answered for one in questions.questions])
+        answered = np.array([question.answered for question in questions.questions])
         counts = settings.without_positive == "count"
         counted = np.ones(len(answered), np.bool_) if counts else answered
         if not counted.any():
@@ -116,17 +116,21 @@ class QAResult(ReportedResult):
         values = {}
         missing = {}
         for system in systems:
-            # Systems that rank the same pools share what does not depend on scores.
+            # Systems with the same pools share all computations that do not depend on scores.
             key = id(system.pools)
             if key not in prepared:
                 prepared[key] = PoolMeasures(system.pools, measures)
-            found = prepared[key](np.stack(system.scores))
-            values[system.name] = {name: one[:, counted] for name, one in found.items()}
-            ranked = np.array([bool(one.candidates) for one in system.pools])
+            system_values = prepared[key](np.stack(system.scores))
+            values[system.name] = {name: table[:, counted] for name, table in system_values.items()}
+            ranked = np.array([bool(pool.candidates) for pool in system.pools])
             missing[system.name] = int((counted & ~ranked).sum())
         comparison = compare_systems(
             values,
-            tuple(one.id for one, kept in zip(questions.questions, counted, strict=True) if kept),
+            tuple(
+                question.id
+                for question, is_counted in zip(questions.questions, counted, strict=True)
+                if is_counted
+            ),
             without_positive=int((~answered).sum()),
             excluded=not counts,
             missing=missing,
@@ -138,18 +142,18 @@ class QAResult(ReportedResult):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """In the order of the report."""
+        """The measures, in the order of the report."""
         return tuple(self.comparison.scores)
 
     def report(self) -> Report:
-        """The result for a reader, with runs and values by question as files."""
+        """Return the report, with runs and values by question as files."""
         runs, unwritten = _runs(self.systems)
-        found = self.comparison
-        different = _different(self)
-        curves = {one.name: one.curves for one in self.systems if one.curves}
+        comparison = self.comparison
+        different = _difference_table(self)
+        curves = {system.name: system.curves for system in self.systems if system.curves}
         means = tuple(
-            (name, *(score_cell(scores[name]) for scores in found.scores.values()))
-            for name in found.names
+            (name, *(score_cell(scores[name]) for scores in comparison.scores.values()))
+            for name in comparison.names
         )
         sections = [
             Section(facts=_facts(self.statistics), brief=True),
@@ -162,15 +166,15 @@ class QAResult(ReportedResult):
             Section("Systems", tables=(_system_table(self),), brief=True),
             *(
                 Section(measure, tables=(comparison_table(f"{measure} × 100", "system", scores),))
-                for measure, scores in found.scores.items()
+                for measure, scores in comparison.scores.items()
             ),
             Section(
                 "Tests",
                 remarks=(
                     "intervals are of Student's t over questions; differences are from "
-                    f"{found.baseline}; p is that of a paired randomization test, and Holm is p "
-                    "after Holm's correction for the number of systems",
-                    *few_remark(len(found.queries), "questions"),
+                    f"{comparison.baseline}; p is that of a paired randomization test, and Holm is "
+                    "p after Holm's correction for the number of systems",
+                    *few_remark(len(comparison.queries), "questions"),
                 ),
             ),
         ]
@@ -180,7 +184,7 @@ class QAResult(ReportedResult):
             name="qa",
             title=f"{self.questions.name}, {self.questions.split}",
             sections=tuple(sections),
-            data=_data(self),
+            data=_json_data(self),
             command=self.command,
             environment=environment(self.settings.loading.device),
             files={**runs, "per_question.csv": lambda: _per_question(self)},
@@ -188,12 +192,12 @@ class QAResult(ReportedResult):
         )
 
 
-def _facts(found: Mapping[str, Any]) -> dict[str, str]:
-    passages = found["passages"]
-    answered = found["answered"]
+def _facts(counts: Mapping[str, Any]) -> dict[str, str]:
+    passages = counts["passages"]
+    answered = counts["answered"]
     facts = {
-        "questions": f"{found['questions']:,}, {answered:,} of them with a relevant passage",
-        "relevant passages": f"{found['answers']:.2f} per question that has one",
+        "questions": f"{counts['questions']:,}, {answered:,} of them with a relevant passage",
+        "relevant passages": f"{counts['answers']:.2f} per question that has one",
         "passages": "the whole corpus" if passages is None else f"{passages:,}",
     }
     for name, key in (
@@ -201,20 +205,20 @@ def _facts(found: Mapping[str, Any]) -> dict[str, str]:
         ("words per question", "question_words"),
         ("words per passage", "passage_words"),
     ):
-        if (one := found[key]) is not None:
-            least = one["least"]
-            mean = one["mean"]
-            greatest = one["greatest"]
+        if (spread := counts[key]) is not None:
+            least = spread["least"]
+            mean = spread["mean"]
+            greatest = spread["greatest"]
             facts[name] = f"{mean:,.1f} on average, from {least:,} to {greatest:,}"
     return facts
 
 
 def _remarks(result: QAResult) -> Iterator[str]:
-    found = result.comparison
-    treatment = "are left out" if found.excluded else "count as zero"
+    comparison = result.comparison
+    treatment = "are left out" if comparison.excluded else "count as zero"
     yield (
-        f"means over {len(found.queries):,} questions; {found.without_positive:,} questions "
-        f"without a relevant passage {treatment}"
+        f"means over {len(comparison.queries):,} questions; {comparison.without_positive:,} "
+        f"questions without a relevant passage {treatment}"
     )
     if result.questions.corpus:
         yield (
@@ -225,10 +229,10 @@ def _remarks(result: QAResult) -> Iterator[str]:
         yield "±: standard deviation of the means of several seeds"
     if len(result.systems) > 1:
         yield (
-            f"*: differs from {found.baseline} with p < {SIGNIFICANT:g}, by a paired randomization "
-            "test with Holm's correction over the systems"
+            f"*: differs from {comparison.baseline} with p < {SIGNIFICANT:g}, by a paired "
+            "randomization test with Holm's correction over the systems"
         )
-    for name, missing in found.missing.items():
+    for name, missing in comparison.missing.items():
         if missing:
             yield f"{name}: ranks nothing for {missing:,} questions, which count as zero"
     yield from result.remarks
@@ -243,53 +247,54 @@ def _system_table(result: QAResult) -> Table:
     return Table(("system", "note", "seconds"), tuple(rows), left=(0, 1))
 
 
-def _different(result: QAResult) -> Table:
+def _difference_table(result: QAResult) -> Table:
     measure = result.measures[0]
-    found = result.comparison
+    comparison = result.comparison
     texts = {question.id: question.text for question in result.questions.questions}
     rows = tuple(
         (name, f"{100 * difference:+.2f}", query, shortened(texts[query], _LONGEST_QUESTION))
-        for name in found.names
-        if name != found.baseline
-        for query, difference in found.most_different(measure, name, result.settings.top)
+        for name in comparison.names
+        if name != comparison.baseline
+        for query, difference in comparison.most_different(measure, name, result.settings.top)
     )
-    title = f"Questions with the largest differences from {found.baseline} in {measure} × 100"
+    title = f"Questions with the largest differences from {comparison.baseline} in {measure} × 100"
     return Table(("system", "difference", "question", "text"), rows, title, left=(0, 2, 3))
 
 
-def _data(result: QAResult) -> Mapping[str, object]:
-    """``per_question`` holds lists in the order of its ``questions``, those that count."""
-    found = result.comparison
+def _json_data(result: QAResult) -> Mapping[str, object]:
+    """Return JSON values; lists of ``per_question`` are in the order of its ``questions``."""
+    comparison = result.comparison
     return {
         "data_set": result.questions.name,
         "split": result.questions.split,
         "statistics": dict(result.statistics),
         "ties": TIES,
         "remarks": list(result.remarks),
-        "counted": len(found.queries),
-        "without_answer": found.without_positive,
-        "without_answer_excluded": found.excluded,
+        "counted": len(comparison.queries),
+        "without_answer": comparison.without_positive,
+        "without_answer_excluded": comparison.excluded,
         "measures": list(result.measures),
-        "baseline": found.baseline,
+        "baseline": comparison.baseline,
         "systems": [
             {
                 "name": system.name,
                 "seeds": len(system.scores),
-                "missing": found.missing[system.name],
+                "missing": comparison.missing[system.name],
                 "note": system.note,
                 "seconds": system.seconds,
                 "curves": [list(curve) for curve in system.curves],
                 "scores": {
-                    measure: asdict(scores[system.name]) for measure, scores in found.scores.items()
+                    measure: asdict(scores[system.name])
+                    for measure, scores in comparison.scores.items()
                 },
             }
             for system in result.systems
         ],
         "per_question": {
-            "questions": list(found.queries),
+            "questions": list(comparison.queries),
             "values": {
-                measure: dict(zip(found.names, values.tolist(), strict=True))
-                for measure, values in found.values.items()
+                measure: dict(zip(comparison.names, values.tolist(), strict=True))
+                for measure, values in comparison.values.items()
             },
         },
     }
@@ -297,20 +302,20 @@ def _data(result: QAResult) -> Mapping[str, object]:
 
 def _per_question(result: QAResult) -> Iterator[str]:
     texts = {question.id: question.text for question in result.questions.questions}
-    found = result.comparison
-    columns = [f"{measure} {name}" for measure in found.values for name in found.names]
-    values = [row for table in found.values.values() for row in table.tolist()]
+    comparison = result.comparison
+    columns = [f"{measure} {name}" for measure in comparison.values for name in comparison.names]
+    values = [row for table in comparison.values.values() for row in table.tolist()]
     return csv_lines(
         ["question", "text", *columns],
         (
             [query, texts[query], *map(repr, row)]
-            for query, *row in zip(found.queries, *values, strict=True)
+            for query, *row in zip(comparison.queries, *values, strict=True)
         ),
     )
 
 
 def _runs(systems: Sequence[SystemResult]) -> tuple[Files, list[str]]:
-    """The files of the runs, and a remark on each that cannot be written."""
+    """Return the files of the runs, and a remark on each run that cannot be written."""
     files = {}
     remarks = []
     names = FileNames()

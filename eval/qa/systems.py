@@ -18,7 +18,7 @@ from retriever.errors import ConfigError
 from retriever.training import HeadSettings, HeadTrainingSettings
 
 MEASURES = ("AP", "RR", "P@1", "P@5", "P@10", "R@1", "R@5", "R@10", "R@100", "nDCG@10")
-# What Ma et al. (2019, Table 3) call R@k on Quasar-T and SearchQA, first.
+# Success@k is what Ma et al. (2019, Table 3) call R@k on Quasar-T and SearchQA.
 ANSWER_MEASURES = ("Success@1", "Success@5", "Success@10", "AP", "RR", "P@1")
 INTERACTIONS = ("bilinear", "concat", "uv")
 _LEXICAL = ("bm25", "rank-bm25")
@@ -41,7 +41,7 @@ HEADS = (
 )
 _LISTS = {"all": ALL, "heads": HEADS}
 _HEAD = "linear or mlp"
-# What may follow a name, with the variant as first group, and what a message says of it.
+# Pattern of the text after a name, with the variant as first group, and its description.
 _VARIANTS = {
     "hybrid": (r"(?::(tuned|rrf|[01]|0?\.[0-9]+|1\.0+))?", "tuned, rrf or a weight from 0 to 1"),
     "bilinear": ("(?::(linear|mlp)(:random)?)?", f"{_HEAD}, optionally followed by :random"),
@@ -67,7 +67,7 @@ class HeadPlan:
     training: HeadTrainingSettings = field(default_factory=HeadTrainingSettings)
 
     def of(self, interaction: str, head: str) -> HeadPlan:
-        """The same training of another head."""
+        """Return the plan of the same training for another head."""
         changed = replace(self.head, interaction=interaction, head=head)  # type: ignore[arg-type]
         return replace(self, head=changed)
 
@@ -115,13 +115,13 @@ class QASettings:
                 raise ConfigError(f"{name}: expected 1 or more, found {getattr(self, name)}")
 
     def on_training_split(self) -> QASettings:
-        """The same, with the training split in place of that to rank."""
+        """Return the settings with the training split as the split to rank."""
         return replace(self, split=self.data.train_split)
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One system, by its text; its kind is the name before a colon, "saved reranker" or "run"."""
+    """One system; its kind is the name before a colon, "saved reranker" or "run"."""
 
     text: str
     kind: str
@@ -134,12 +134,15 @@ class System:
 
     @property
     def trained(self) -> str:
-        """The name of the cross-encoder, which systems may share that use its scores."""
+        """The name of the cross-encoder; systems of one name share its scores."""
         return f"{self.kind}{'@' if self.encoder else ''}{self.encoder}"
 
 
 def parse_systems(texts: Sequence[str]) -> list[System]:
-    """The systems that texts name, each once; a text without ``@`` may hold several with commas."""
+    """Return the systems that texts name, each once.
+
+    A text without ``@`` may hold several systems with commas.
+    """
     names: list[str] = []
     for text in texts:
         for name in [text] if "@" in text or Path(text).exists() else text.split(","):
@@ -163,8 +166,8 @@ def _parse_system(text: str) -> System:
             raise ConfigError(f"system {text!r}: {name} has no encoder; leave out what follows @")
         parse_encoder(encoder)
     pattern, expected = _VARIANTS.get(name, ("()", "nothing"))
-    found = re.fullmatch(pattern, colon + variants)
-    if found is None:
+    match = re.fullmatch(pattern, colon + variants)
+    if match is None:
         raise ConfigError(
             f"system {text!r}: after {name}, expected {expected}, found {colon + variants!r}"
         )
@@ -172,7 +175,7 @@ def _parse_system(text: str) -> System:
     return System(
         text,
         name,
-        found[1] or "",
+        match[1] or "",
         random_start="random" in flags,
         ensemble="ensemble" in flags,
         fused="hybrid" in flags,

@@ -10,8 +10,8 @@ from eval.datasets.probing import (
     Sample,
     balanced_set,
     make_probing,
-    sentence_of,
-    tokens_of,
+    make_sentence,
+    split_tokens,
 )
 from eval.settings import ProbingSettings
 from retriever.errors import SourceError
@@ -103,14 +103,14 @@ class TestTokens:
         ],
     )
     def test_punctuation_around_a_word_is_apart(self, text, tokens):
-        assert list(tokens_of(text)) == tokens
+        assert list(split_tokens(text)) == tokens
 
 
 class TestSample:
     def test_it_holds_a_random_part_of_what_is_distinct_in_any_order(self):
         chance = random.Random(0)
         texts = [filled(chance, 6) for _ in range(300)]
-        sentences = [sentence_of(text, 0) for text in texts]
+        sentences = [make_sentence(text, 0) for text in texts]
         expected = sorted({one.rank for one in sentences})[:20]
         for _ in range(3):
             chance.shuffle(sentences)
@@ -120,9 +120,9 @@ class TestSample:
             assert [one.rank for one in sample.sentences()] == expected
 
     def test_a_sentence_has_its_numbers_from_seed_and_tokens_whatever_the_case(self):
-        first, same = sentence_of("A b c d e.", 1), sentence_of("a B c d e .", 1)
+        first, same = make_sentence("A b c d e.", 1), make_sentence("a B c d e .", 1)
         assert (first.rank, first.order, first.choice) == (same.rank, same.order, same.choice)
-        assert sentence_of("a b c d e .", 2).rank != first.rank
+        assert make_sentence("a b c d e .", 2).rank != first.rank
 
 
 @pytest.mark.parametrize(

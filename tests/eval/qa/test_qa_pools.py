@@ -14,11 +14,11 @@ from eval.qa.pools import (
     DevScore,
     PoolBM25,
     RankBM25,
+    best_fusion,
     embed_pairs,
     hold_out,
     pair_rows,
     training_set,
-    tuned,
     without_overlap,
 )
 from eval.qa.result import SystemResult
@@ -101,9 +101,9 @@ class TestFusion:
             asked.append(fusion.alpha)
             return -abs(fusion.alpha - 0.325)
 
-        assert tuned(quality) == FusionSettings(alpha=0.35)
+        assert best_fusion(quality) == FusionSettings(alpha=0.35)
         assert tuple(asked) == WEIGHTS
-        assert tuned(lambda fusion: 1.0).alpha == 1.0
+        assert best_fusion(lambda fusion: 1.0).alpha == 1.0
 
 
 def rows(train, question, what):
