@@ -25,7 +25,7 @@ from indexes.errors import ConfigError, StorageError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _PORT = 19530
-# Seconds.
+# Seconds until a server must answer for the first time.
 _CONNECT_TIMEOUT = 10.0
 # pymilvus sends a ping every ten seconds, which makes Milvus Lite close the connection.
 _NO_PINGS = {"grpc.keepalive_time_ms": 2**31 - 1}
@@ -106,10 +106,11 @@ def run(
     try:
         return request(*arguments, **options)
     except (MilvusException, RpcError) as error:
-        reason = " ".join(str(getattr(error, "message", error)).split())[:200]
+        reason = " ".join(str(getattr(error, "message", error)).split())
         # The password, or the token.
-        if secret := location.credentials.rpartition(":")[2]:
+        if secret := location.credentials.partition(":")[2] or location.credentials:
             reason = reason.replace(secret, "…")
+        reason = reason[:200]
         kind = ConfigError if re.search("auth|permission", reason.lower()) else StorageError
         if request is _connect:
             reason += (
