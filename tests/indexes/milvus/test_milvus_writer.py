@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import suppress
 
 import numpy as np
@@ -38,29 +39,34 @@ class Killed(BaseException):
 
 def contents(store):
     with viewed(store) as view:
-        held = {d.id: (d.text, d.metadata, d.passages) for d in view.documents()}
-        passages = sorted(p for _, _, spans in held.values() for p, *_ in spans)
-        found = held, view.document_frequencies(["apple", "a", "b", "c"]), view.passage_count
+        stored = {d.id: (d.text, d.metadata, d.passages) for d in view.documents()}
+        passages = sorted(p for _, _, spans in stored.values() for p, *_ in spans)
+        frequencies = view.document_frequencies(["apple", "a", "b", "c"])
         assert len(view.vectors(passages)) == view.passage_count
         languages = view.setting("languages", {})
-    return found, languages
+    return stored, frequencies, languages
 
 
 def in_two_languages(ids, *args, **options):
-    made, vectors, terms = documents(ids, *args, **options)
-    return [one._replace(languages=("english", "german")) for one in made], vectors, terms
+    new_documents, vectors, terms = documents(ids, *args, **options)
+    languages = ("english", "german")
+    return [document._replace(languages=languages) for document in new_documents], vectors, terms
 
 
 def run(store):
     """Replace "a" by a shorter text and the others, as the product does it; "e" goes."""
-    made, vectors, terms = in_two_languages(["a", "b", "c", "d"], seed=5)
-    made[0] = made[0]._replace(spans=[(0, 9)], languages=["greek"])
+    new_documents, vectors, terms = in_two_languages(["a", "b", "c", "d"], seed=5)
+    new_documents[0] = new_documents[0]._replace(spans=[(0, 9)], languages=["greek"])
     terms[0], rows = ["apple"], {"a": [0], "b": [2, 3], "c": [4, 5], "d": [6, 7]}
     with store.writer() as writer:
         heads = writer.heads(list(rows))
-        new = [one for one in made if one.id not in heads or heads[one.id].hash != one.hash]
-        chosen = [row for one in new for row in rows[one.id]]
-        writer.commit(new, vectors[chosen], [terms[row] for row in chosen])
+        changed = [
+            document
+            for document in new_documents
+            if document.id not in heads or heads[document.id].hash != document.hash
+        ]
+        places = [row for document in changed for row in rows[document.id]]
+        writer.commit(changed, vectors[places], [terms[row] for row in places])
         writer.commit([], vectors[:0], [], {"c": {"x": 1}})
         writer.delete(["e"])
 
@@ -68,17 +74,17 @@ def run(store):
 def test_a_run_that_was_interrupted_anywhere_is_run_again(store, milvus_file, monkeypatch):
     monkeypatch.setattr("indexes.milvus.store._ROWS", 1)
     expected = open_store(f"{milvus_file}expected")
-    for one in (expected, store):
-        one.create(SETTINGS)
-        with one.writer() as writer:
+    for index in (expected, store):
+        index.create(SETTINGS)
+        with index.writer() as writer:
             writer.commit(*in_two_languages(["a", "b", "c", "e"], {"x": 0}))
     run(expected)
     torn = 0
     for step in range(100):
-        left = iter(range(step))
+        writes_left = iter(range(step))
 
-        def dying(location, method, *arguments, left=left, **options):
-            if method in WRITES and next(left, None) is None:
+        def dying(location, method, *arguments, writes_left=writes_left, **options):
+            if method in WRITES and next(writes_left, None) is None:
                 raise Killed
             return call(location, method, *arguments, **options)
 
@@ -126,22 +132,23 @@ def test_what_does_not_fit_into_a_row_is_refused_before_anything_is_written(stor
 
 def scores_of(store, terms):
     with viewed(store) as view:
-        (found,) = view.ranking().candidates([Query(terms)], "bm25", 100)
-        ids = view.documents_of(found.passages.tolist())
-        assert found.matches.all()
-        return {ids[n]: score for n, score in zip(found.passages, found.bm25, strict=True)}
+        (candidates,) = view.ranking().candidates([Query(terms)], "bm25", 100)
+        ids = view.documents_of(candidates.passages.tolist())
+        assert candidates.matches.all()
+        scores = zip(candidates.passages, candidates.bm25, strict=True)
+        return {ids[passage]: score for passage, score in scores}
 
 
 def test_bm25_compares_lengths_with_those_of_the_first_commit(store):
     chance = np.random.default_rng(3)
     words = [*"abcdef", f"{LABEL}a"]
     passages = [chance.choice(words, size=n).tolist() for n in chance.integers(1, 12, 90)]
-    made = [document_of(place, terms) for place, terms in enumerate(passages)]
-    vectors = np.ones((len(made), DIMENSIONS), np.float32)
+    new_documents = [document_of(place, terms) for place, terms in enumerate(passages)]
+    vectors = np.ones((len(passages), DIMENSIONS), np.float32)
     with store.writer() as writer:
-        writer.commit(made[:40], vectors[:40], passages[:40])
+        writer.commit(new_documents[:40], vectors[:40], passages[:40])
         mean = sum(map(len, passages[:40])) / 40
-        writer.commit(made[40:], vectors[40:], passages[40:])
+        writer.commit(new_documents[40:], vectors[40:], passages[40:])
         writer.delete([f"{place:03}" for place in range(0, 90, 3)])
     living = [place for place in range(90) if place % 3]
     for terms in (["b"], ["b", "c", "c"], ["b", "unknown"]):
@@ -151,18 +158,24 @@ def test_bm25_compares_lengths_with_those_of_the_first_commit(store):
             {f"{place:03}": score for place, score in zip(living, expected, strict=True) if score},
             rel=1e-5,
         )
-    # A word counts less in a label, and as much as the more frequent of the two.
-    labeled = [f"{place:03}" for place in living if set(passages[place]) >= {"a", f"{LABEL}a"}]
-    plain = scores_of(store, ["a"])
-    assert plain.keys() >= {*labeled}
-    assert 0 < LABEL_WEIGHT < 1
+    # A word counts less in a label, and is as rare as the more frequent of the two.
+    dfs = [sum(term in passages[place] for place in living) for term in ("a", f"{LABEL}a")]
+    odds = (len(living) - max(dfs) + 0.5) / (max(dfs) + 0.5)
+    expected = {}
+    for place in living:
+        norm = 1.2 * (0.25 + 0.75 * len(passages[place]) / mean)
+        counts = [passages[place].count(term) for term in ("a", f"{LABEL}a")]
+        text, label = (count / (count + norm) for count in counts)
+        expected[f"{place:03}"] = math.log(1 + odds) * (text + LABEL_WEIGHT * label)
+    expected = {id_: score for id_, score in expected.items() if score}
+    assert scores_of(store, ["a"]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_an_expansion_scores_as_its_alternatives_do_or_is_refused(store):
     passages = [["a", "x"], ["b", "x"], ["c", "x"], ["b", "c"], ["x", "y"]]
-    made = [document_of(place, terms) for place, terms in enumerate(passages)]
+    new_documents = [document_of(place, terms) for place, terms in enumerate(passages)]
     with store.writer() as writer:
-        writer.commit(made, np.ones((5, DIMENSIONS), np.float32), passages)
+        writer.commit(new_documents, np.ones((5, DIMENSIONS), np.float32), passages)
     expansion = Expansion("a", (("a",),), (("b",), ("c",)), 0.5)
     scores = scores_of(store, ["a", expansion])
     expected = brute_force(passages, ["a", expansion])
@@ -205,8 +218,10 @@ def test_names_and_values_mean_what_they_say(store, text, expected):
                 view.ranking(where=compile_where(text))
             return
         query = Query((), np.ones(DIMENSIONS, np.float32))
-        (found,) = view.ranking(where=compile_where(text)).candidates([query], "dense", 50)
-        assert sorted(set(view.documents_of(found.passages.tolist()).values())) == expected
+        ranking = view.ranking(where=compile_where(text))
+        (candidates,) = ranking.candidates([query], "dense", 50)
+        ids = view.documents_of(candidates.passages.tolist()).values()
+        assert sorted({*ids}) == expected
 
 
 def test_a_replacement_takes_the_place_of_the_old_index(store):
