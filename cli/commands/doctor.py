@@ -70,7 +70,7 @@ def _query_findings(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
     from retriever.encoders import missing_prompts
     from retriever.encoders.registry import is_url
     from retriever.errors import MissingExtraError, RetrieverError
-    from retriever.search.fit import MULTILINGUAL, Fit
+    from retriever.search.fit import MULTILINGUAL, LanguageFit
 
     spec = index.encoder_spec
     # An encoder of the user or behind a URL is not loaded or called.
@@ -87,7 +87,7 @@ def _query_findings(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
             yield "model", str(error), "retriever reindex -i {} --model MODEL"
     if (fault := missing_prompts(spec)) is not None:
         yield "prompts", fault, ""
-    if info["fit"] and (warning := Fit(**info["fit"]).warning):
+    if info["fit"] and (warning := LanguageFit(**info["fit"]).warning):
         mend = f"retriever reindex -i {{}} --model {MULTILINGUAL} --download"
         yield "language", warning, mend
 

@@ -26,7 +26,7 @@ from eval.tuning.texts import CollectionTexts
 from eval.tuning.vectors import CollectionVectors
 from retriever.documents import Analyzer
 from retriever.search import DEFAULT_WEIGHT, FusionSettings
-from retriever.search.fit import PassageSample, measured_fit
+from retriever.search.fit import PassageSample, measure_language_fit
 
 # Part of the name of the cache. Raise it when a computation changes: old values are then ignored.
 _VERSION = 1
@@ -109,5 +109,5 @@ class Evaluator:
         for text in texts:
             sample.take(hashlib.blake2b(text.encode(), digest_size=16).digest(), text)
         encoder = self.encoders.encoder(pipeline.encoder)
-        fit = measured_fit(sample.texts, encoder, Analyzer(pipeline.analyzer), len(texts))
+        fit = measure_language_fit(sample.texts, encoder, Analyzer(pipeline.analyzer), len(texts))
         return DEFAULT_WEIGHT if fit is None else fit.weight

@@ -30,7 +30,7 @@ from retriever.documents.document import OUTLINE_NAME, Document, Fields
 from retriever.documents.passages import passage_text
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError, StorageError
-from retriever.search.opened import IndexState
+from retriever.search.opened import StoredSettings
 
 if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder
@@ -267,7 +267,7 @@ def _passages(document: StoredDocument, vectors: Iterator[NDArray[np.float32]]) 
 
 
 def _write_encoder(store: Store, view: View, file: Path) -> EncoderSpec:
-    spec = IndexState.read(view, store).encoder
+    spec = StoredSettings.read(view, store).encoder
     file.write_text(json.dumps(spec.to_json(), ensure_ascii=False, indent=1) + "\n", "utf-8")
     return spec
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from indexes import LANGUAGES
 from retriever.errors import RetrieverError
 from retriever.index.passage_texts import stored_texts, text_digest
-from retriever.search.fit import Fit, PassageSample, is_due, measured_fit
+from retriever.search.fit import LanguageFit, PassageSample, is_due, measure_language_fit
 from retriever.search.settings import DEFAULT_WEIGHT, FIT
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def measure_fit(
             return
         if sample is None or added < passages:
             sample = _sample_passages(view, state.passages)
-    fit = measured_fit(sample.texts, encoder, state.analyzer, passages)
+    fit = measure_language_fit(sample.texts, encoder, state.analyzer, passages)
     # An encoder that encodes no other texts cannot be measured.
-    fit = replace(fit or Fit(0.0, 0, passages=passages), languages=languages)
+    fit = replace(fit or LanguageFit(0.0, 0, passages=passages), languages=languages)
     writer.record(FIT, asdict(fit))
     weight = previous.get("weight", DEFAULT_WEIGHT)
     strange_weight = previous.get("strange_weight")

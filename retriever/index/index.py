@@ -301,7 +301,7 @@ class Index(ReadableIndex):
                 require_several(name, values)
             documents = _documents_of_texts(documents, columns_given)
         with self._writer() as writer, ExitStack() as stack:
-            state = self._opened.state()
+            state = self._opened.settings()
             if made_by is not None and made_by.fingerprint != state.encoder.fingerprint:
                 raise EncoderMismatchError(
                     f"{self.store}: the index has the encoder {state.encoder}, but the vectors "
@@ -338,7 +338,7 @@ class Index(ReadableIndex):
         from retriever.documents.passages import check_on_long
         from retriever.index.indexing import Indexer
 
-        state = self._opened.state()
+        state = self._opened.settings()
         return Indexer(
             writer,
             lambda: self._opened.encoder(state),
@@ -568,19 +568,19 @@ class Index(ReadableIndex):
                 self.store,
                 model,
                 encoder=encoder,
-                device=self._opened.asked.device,
-                download=self._opened.asked.download,
+                device=self._opened.requested.device,
+                download=self._opened.requested.download,
                 progress=progress,
                 **settings,
             )
             if report is not None:
-                self._opened.expect(adopt(encoder))
+                self._opened.replace_encoder(adopt(encoder))
             return report
 
     @contextmanager
     def _writer(self) -> Iterator[Writer]:
         # Not after `close`.
-        self._opened.state()
+        self._opened.settings()
         with self._changing(), self.store.writer(self._lock_timeout) as writer:
             yield writer
 

@@ -110,12 +110,12 @@ class ReadableIndex:
     @property
     def encoder_spec(self) -> EncoderSpec:
         """The specification of the encoder that the index was made with."""
-        return self._opened.state().encoder
+        return self._opened.settings().encoder
 
     @property
     def analyzer(self) -> Analyzer:
         """The analyzer of documents and queries, for BM25."""
-        return self._opened.state().analyzer
+        return self._opened.settings().analyzer
 
     @property
     def languages(self) -> dict[str, int]:
@@ -126,7 +126,7 @@ class ReadableIndex:
     @property
     def passages(self) -> PassageSettings:
         """How texts longer than the encoder's window are treated."""
-        return self._opened.state().passages
+        return self._opened.settings().passages
 
     @property
     def default_weight(self) -> float:
@@ -143,12 +143,12 @@ class ReadableIndex:
     @property
     def encoder(self) -> Encoder:
         """The index's encoder, loaded on first use; raises what `Encoder.from_spec` raises."""
-        return self._opened.encoder(self._opened.state())
+        return self._opened.encoder(self._opened.settings())
 
     @property
     def query_encoder(self) -> Encoder:
         """The same as queries are encoded with, which may be in another number format."""
-        return self._opened.encoder(self._opened.state(), query=True)
+        return self._opened.encoder(self._opened.settings(), query=True)
 
     @property
     def query_map(self) -> QueryMap | None:

@@ -34,7 +34,7 @@ from retriever.index.commit_buffer import COMPUTED
 from retriever.index.embedded_documents import AnalyzedTerms, ReadyDocument
 from retriever.index.indexing import Indexer
 from retriever.index.indexing_run import CommitSettings, Progress
-from retriever.search.opened import listed
+from retriever.search.opened import describe_settings
 
 PLAN_FILE = "plan.json"
 FORMAT = 1
@@ -117,7 +117,9 @@ class Plan:
                 is_same = own == as_held(value, own)
             if not is_same:
                 found, wanted = (
-                    listed(one) if isinstance(one, AnalyzerSettings | PassageSettings) else one
+                    describe_settings(one)
+                    if isinstance(one, AnalyzerSettings | PassageSettings)
+                    else one
                     for one in (own, value)
                 )
                 raise ConfigError(

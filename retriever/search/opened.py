@@ -1,4 +1,4 @@
-"""What an index was made with or is to be made with, and what all calls of one `Index` share."""
+"""The settings of an index, requested and stored, and the state that all calls of `Index` share."""
 
 from __future__ import annotations
 
@@ -31,29 +31,37 @@ if TYPE_CHECKING:
     from retriever.rerankers.head import QueryMap
     from retriever.search.synonyms import Synonyms
 
-# Encoders that are in use, by specification, device and default number format, for the other
-# indexes that have them. None is among them that a program passes or that is behind a URL, which
-# each index asks for.
+# Loaded encoders by specification, device and default number format, which indexes share. Encoders
+# of a program, and encoders behind a URL, are not shared.
 _SHARED: WeakValueDictionary[tuple[EncoderSpec, str | None, str], Encoder] = WeakValueDictionary()
 _LOADING = threading.RLock()
-# Filters whose doubts are remembered.
-_FILTERS = 64
+# Number of filters whose descriptions are cached.
+_MOST_FILTERS = 64
+# Stands for a setting that an index lacks.
+_ABSENT = object()
+# The parts of `IndexSettings`.
+_PARTS: dict[str, type[AnalyzerSettings | PassageSettings | StructureSettings]] = {
+    "analyzer": AnalyzerSettings,
+    "passages": PassageSettings,
+    "structures": StructureSettings,
+}
 
 
 @dataclass(frozen=True)
-class IndexState:
-    """What an index was made with; `probes` are vectors that identify its encoder."""
+class StoredSettings:
+    """The settings that an index was made with."""
 
-    # Another after the index was replaced.
+    # Changes when the index is replaced.
     identity: Hashable
     encoder: EncoderSpec
+    # Vectors that identify the encoder.
     probes: Any
     analyzer: Analyzer
     passages: PassageSettings
 
     @classmethod
     def read(cls, view: View, store: Store) -> Self:
-        """Read it; DamagedIndexError if a setting is missing or altered."""
+        """Read the settings; raise DamagedIndexError if one is missing or altered."""
         view.check_settings()
         read_structures(view, store)
         try:
@@ -72,15 +80,11 @@ class IndexState:
 
 
 def _check_facts(view: View) -> None:
-    """Raise ValueError if what an index says of its passages is of another type."""
-    for key, is_sound in _FACTS.items():
+    """Raise ValueError if a fact about the passages has the wrong type."""
+    for key, is_valid in _FACTS.items():
         value = view.setting(key, _ABSENT)
-        if value is not _ABSENT and not is_sound(value):
+        if value is not _ABSENT and not is_valid(value):
             raise ValueError(f"{key} is {value!r:.60}")
-
-
-# In place of a setting that an index lacks.
-_ABSENT = object()
 
 
 def _is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
@@ -96,8 +100,10 @@ def _is_fit(value: Any) -> bool:
     if not isinstance(value, dict) or not _is_counts(value.get("languages", {})):
         return False
     weights = (value.get("weight", 0), value.get("strange_weight") or 0)
-    numbers = (one for name, one in value.items() if name != "languages" and one is not None)
-    return all(_is_number(one, 0, 1) for one in weights) and all(map(_is_number, numbers))
+    numbers = [
+        number for name, number in value.items() if name != "languages" and number is not None
+    ]
+    return all(_is_number(weight, 0, 1) for weight in weights) and all(map(_is_number, numbers))
 
 
 def _is_calibration(value: Any) -> bool:
@@ -125,7 +131,7 @@ def _is_vectors(value: Any) -> bool:
     )
 
 
-# What an index says of its passages and how it was made, without which it is usable.
+# Optional facts about the passages and the creation of an index, each with its check.
 _FACTS: dict[str, Callable[[Any], bool]] = {
     LANGUAGES: _is_counts,
     FIT: _is_fit,
@@ -138,22 +144,26 @@ _FACTS: dict[str, Callable[[Any], bool]] = {
 
 
 def verify_index(store: Store) -> list[str]:
-    """Check every file, count, id and setting; one line for each problem, which names the file.
+    """Check every file, count, id and setting of an index.
 
-    Raises DamagedIndexError if the index cannot be read at all.
+    Returns:
+        One line for each problem, with the name of the file.
+
+    Raises:
+        DamagedIndexError: the index cannot be read at all.
     """
     problems = store.verify()
     if not problems:
         with closing(store.reader()) as reader, reader.view() as view:
             try:
-                IndexState.read(view, store)
+                StoredSettings.read(view, store)
             except DamagedIndexError as error:
                 problems.append(str(error))
     return problems
 
 
 def uncounted_passages(view: View) -> int:
-    """How many passages an earlier release stored, where it counted their languages."""
+    """Return the number of passages that an earlier release stored without their languages."""
     return int(view.describe()["uncounted_passages"]) if view.setting(LANGUAGES, {}) else 0
 
 
@@ -165,23 +175,16 @@ def earlier_terms(settings: AnalyzerSettings) -> str | None:
 
 
 def read_structures(view: View, store: Store) -> StructureSettings:
-    """How large segments are searched, which `rebuild` changes; DamagedIndexError if altered."""
+    """Return the settings of search structures; raise DamagedIndexError if they are altered."""
     try:
-        # An index of an earlier release has no such setting.
+        # An index of an earlier release lacks the setting.
         return StructureSettings(**view.setting("structures", {}))
     except (TypeError, ValueError, ConfigError) as error:
         raise store.damaged(f"a setting is altered ({error!r})") from error
 
 
-_PARTS: dict[str, type[AnalyzerSettings | PassageSettings | StructureSettings]] = {
-    "analyzer": AnalyzerSettings,
-    "passages": PassageSettings,
-    "structures": StructureSettings,
-}
-
-
 class IndexKeywords(TypedDict, total=False):
-    """Settings of a new index, each part as a whole or field by field."""
+    """Settings of a new index: each part as one value, or single fields of it."""
 
     analyzer: AnalyzerSettings | None
     passages: PassageSettings | None
@@ -200,257 +203,297 @@ class IndexKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """Settings for an index that is created or opened; None takes the default or its own."""
+    """Requested settings of an index; None takes the default, or the stored settings."""
 
     analyzer: AnalyzerSettings | None = None
     passages: PassageSettings | None = None
     structures: StructureSettings | None = None
-    # Single values that are asked for, by part: an existing index keeps its other ones.
+    # Requested single fields by part; an existing index keeps its other fields.
     single: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Self:
-        """The settings that `IndexKeywords` ask for; TypeError if one is unknown or given twice."""
-        given = dict(keywords)
+        """Return the settings of keywords; raise TypeError if one is unknown or given twice."""
+        values = dict(keywords)
         parts: dict[str, Any] = {"single": {}}
         for name, kind in _PARTS.items():
-            whole = given.pop(name, None)
-            single = {one.name: given.pop(one.name) for one in fields(kind) if one.name in given}
-            if whole is not None and single:
+            part = values.pop(name, None)
+            single = {
+                field_.name: values.pop(field_.name)
+                for field_ in fields(kind)
+                if field_.name in values
+            }
+            if part is not None and single:
                 raise TypeError(f"{name} and {min(single)} are both given: give one of them")
-            parts[name] = kind(**single) if single else whole
+            parts[name] = kind(**single) if single else part
             parts["single"][name] = single
-        if given:
-            known = (*IndexKeywords.__annotations__, "model", "encoder")
-            raise unexpected_keyword(min(given), known)
+        if values:
+            names = (*IndexKeywords.__annotations__, "model", "encoder")
+            raise unexpected_keyword(min(values), names)
         return cls(**parts)
 
-    def completed(self, own: IndexSettings) -> IndexSettings:
-        """These settings, and where none is asked for, those of `own`."""
+    def completed(self, stored: IndexSettings) -> IndexSettings:
+        """Return these settings, with the stored value of each setting that is not requested."""
         parts: dict[str, Any] = {}
         for name in _PARTS:
-            asked = getattr(self, name)
-            kept = getattr(own, name)
+            part = getattr(self, name)
+            stored_part = getattr(stored, name)
             single = self.single.get(name)
-            if isinstance(kept, AnalyzerSettings):
+            if isinstance(stored_part, AnalyzerSettings):
                 default = AnalyzerSettings()
-                newest = {name: getattr(default, name) for name in PLAIN}
-                whole = replace(kept, **{**newest, **single}) if single else asked
-                parts[name] = as_held(whole, kept)
+                newest = {key: getattr(default, key) for key in PLAIN}
+                requested = replace(stored_part, **{**newest, **single}) if single else part
+                parts[name] = as_held(requested, stored_part)
+            elif single and stored_part:
+                parts[name] = replace(stored_part, **single)
             else:
-                parts[name] = replace(kept, **single) if single and kept else asked or kept
+                parts[name] = part or stored_part
         return IndexSettings(**parts)
 
-    def check(self, state: IndexState, view: View, store: Store) -> None:
-        """Refuse an index that has other settings, with a ConfigError."""
-        again = "index again with --recreate"
-        rebuilt = "change it with `retriever compact --index-type`"
-        own = IndexSettings(state.analyzer.settings, state.passages, read_structures(view, store))
-        all_wanted = self.completed(own)
+    def check(self, stored: StoredSettings, view: View, store: Store) -> None:
+        """Raise ConfigError if the index has other settings than the requested ones."""
+        recreate = "index again with --recreate"
+        rebuild = "change it with `retriever compact --index-type`"
+        structures = read_structures(view, store)
+        stored_parts = IndexSettings(stored.analyzer.settings, stored.passages, structures)
+        requested_parts = self.completed(stored_parts)
         for what, name, remedy in (
-            ("analyzer", "analyzer", again),
-            ("treatment of long texts", "passages", again),
-            ("search structure", "structures", rebuilt),
+            ("analyzer", "analyzer", recreate),
+            ("treatment of long texts", "passages", recreate),
+            ("search structure", "structures", rebuild),
         ):
-            wanted = getattr(all_wanted, name)
-            found = getattr(own, name)
-            if wanted != found:
+            requested_part = getattr(requested_parts, name)
+            stored_part = getattr(stored_parts, name)
+            if requested_part != stored_part:
                 raise ConfigError(
-                    f"{store}: the index was made with {what} {listed(found)}, but "
-                    f"{listed(wanted)} was asked for; leave the option out, or {remedy}"
+                    f"{store}: the index was made with {what} {describe_settings(stored_part)}, "
+                    f"but {describe_settings(requested_part)} was asked for; leave the option out, "
+                    f"or {remedy}"
                 )
 
 
 def initial_settings(
-    encoder: Encoder | tuple[EncoderSpec, Any], asked: IndexSettings
+    encoder: Encoder | tuple[EncoderSpec, Any], requested: IndexSettings
 ) -> dict[str, Any]:
-    """The settings of a new index as JSON values; the encoder is loaded, or `spec` and `probes`."""
+    """Return the settings of a new index as JSON values.
+
+    `encoder` is a loaded encoder, or its specification and probes.
+    """
     if not isinstance(encoder, tuple):
-        encoder = encoder.spec, probe_lists(encoder)
+        encoder = (encoder.spec, probe_lists(encoder))
     spec, probes = encoder
-    structures = asked.structures or StructureSettings()
+    structures = requested.structures or StructureSettings()
     structures.choice(0, spec.dimensions)
-    analyzer = Analyzer(asked.analyzer)
+    analyzer = Analyzer(requested.analyzer)
     return {
         "encoder": spec.to_json(),
         "probes": probes,
         "analyzer": analyzer.settings.to_json(),
         "stop_list": sorted(analyzer.stop_list),
-        "passages": (asked.passages or PassageSettings()).to_json(),
+        "passages": (requested.passages or PassageSettings()).to_json(),
         "structures": asdict(structures),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
 
 def holds_documents(store: Store) -> bool:
-    """Whether an index holds any document."""
+    """Return whether an index holds any document."""
     with closing(store.reader()) as reader, reader.view() as view:
         return view.count_documents() > 0
 
 
 def changed_settings(
-    store: Store, asked: IndexSettings, choice: ModelChoice, encoder: Encoder | None
+    store: Store, requested: IndexSettings, choice: ModelChoice, encoder: Encoder | None
 ) -> dict[str, Any]:
-    """The settings of an existing index, with what is asked for in their place."""
+    """Return the stored settings of an index as JSON values, replaced by the requested ones."""
     with closing(store.reader()) as reader, reader.view() as view:
-        state = IndexState.read(view, store)
+        stored = StoredSettings.read(view, store)
         structures = read_structures(view, store)
     if encoder is None and choice.encoder:
-        encoder = choice.completed(state.encoder).load()
-    own = IndexSettings(state.analyzer.settings, state.passages, structures)
-    return initial_settings(encoder or (state.encoder, state.probes), asked.completed(own))
+        encoder = choice.completed(stored.encoder).load()
+    parts = IndexSettings(stored.analyzer.settings, stored.passages, structures)
+    return initial_settings(encoder or (stored.encoder, stored.probes), requested.completed(parts))
 
 
-def listed(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:
-    """Settings as messages name them: ``language=english, stemming=True``."""
-    given = {name: value for name, value in asdict(settings).items() if value is not None}
-    return ", ".join(f"{name}={value}" for name, value in given.items())
+def describe_settings(settings: AnalyzerSettings | PassageSettings | StructureSettings) -> str:
+    """Return settings as messages name them: ``language=english, stemming=True``."""
+    values = asdict(settings).items()
+    return ", ".join(f"{name}={value}" for name, value in values if value is not None)
 
 
 class OpenedIndex:
-    """An open index, the encoder that it must have or that a program gives; threads share it."""
+    """An open index with its encoders, its query map and its synonyms; threads share it."""
 
     def __init__(
         self,
         store: Store,
-        asked: ModelChoice,
-        given: Encoder | None,
-        wanted: IndexSettings | None = None,
+        requested: ModelChoice,
+        user_encoder: Encoder | None,
+        settings: IndexSettings | None = None,
     ) -> None:
+        """Open an index.
+
+        Args:
+            store: where the index is.
+            requested: the encoder that the index must have, and how to load it.
+            user_encoder: an encoder that a program passes; None loads the stored one.
+            settings: settings that the index must have.
+
+        Raises:
+            ConfigError: the index has other settings.
+            EncoderMismatchError: the index has another encoder.
+        """
         self.store = store
-        self.asked = asked
-        self._given = given
-        # That of the index with an identity, for passages or for queries.
-        self._chosen: dict[tuple[Hashable, bool], Encoder] = {}
+        self.requested = requested
+        self._user_encoder = user_encoder
+        # By identity of the index, and whether they encode queries.
+        self._loaded_encoders: dict[tuple[Hashable, bool], Encoder] = {}
         self.query_map: QueryMap | None = None
         self.synonyms: Synonyms | None = None
-        self._known: IndexState | None = None
+        self._cached_settings: StoredSettings | None = None
+        # Descriptions of doubtful filters; empty if a filter is not doubtful.
         self._doubts: dict[tuple[object, ...], str] = {}
         reader = store.reader()
-        # One consistent view of the latest commit.
+        # Opens a consistent view of the latest commit.
         self.view: Callable[[], AbstractContextManager[View]] = reader.view
         # Releases files.
         self.close: Callable[[], None] = reader.close
         try:
             with self.view() as view:
-                state = self.settings_of(view)
-                if wanted is not None:
-                    wanted.check(state, view, store)
+                stored = self.settings_of(view)
+                if settings is not None:
+                    settings.check(stored, view, store)
         except BaseException:
             self.close()
             raise
 
-    def state(self) -> IndexState:
-        """The settings of the index."""
+    def settings(self) -> StoredSettings:
+        """Return the settings of the latest commit."""
         with self.view() as view:
             return self.settings_of(view)
 
-    def cached_settings(self) -> IndexState:
-        """The settings that the encoder of queries is of, which may have been replaced since."""
-        known = self._known
-        if known and (self._given or (known.identity, True) in self._chosen):
-            return known
-        return self.state()
+    def cached_settings(self) -> StoredSettings:
+        """Return the settings that belong to the loaded query encoder; they may be stale."""
+        cached = self._cached_settings
+        if cached and (self._user_encoder or (cached.identity, True) in self._loaded_encoders):
+            return cached
+        return self.settings()
 
-    def settings_of(self, view: View) -> IndexState:
-        """The settings of the index that a view is of; EncoderMismatchError if not as expected."""
-        known = self._known
-        if known is not None and known.identity == view.identity:
-            return known
-        state = IndexState.read(view, self.store)
-        if self.asked.encoder:
-            self.asked.check(state.encoder, self.store)
-        if self._given is not None:
-            self._require_same(self._given, state)
-        self._known = state
-        return state
-
-    def _require_same(self, given: Encoder, state: IndexState) -> None:
-        made = state.encoder
-        own = given.spec
-        if own.is_given:
-            if made.model != own.model or not same_vectors(state.probes, given.probes):
-                raise EncoderMismatchError(
-                    f"{self.store}: the index was made with the encoder {made.model!r} "
-                    f"({made.dimensions} dimensions, {made.weights[:18]}), but {own.model!r} "
-                    f"({own.dimensions} dimensions, {own.weights[:18]}) was given; open it with "
-                    "the encoder that made it, or index into another folder"
-                )
-            given.spec = made
-        elif given.spec.fingerprint != state.encoder.fingerprint:
-            raise EncoderMismatchError(
-                f"{self.store}: the index was made with {state.encoder} "
-                f"({state.encoder.fingerprint}), but {given.spec} ({given.spec.fingerprint}) "
-                "was given; give that encoder, or none"
-            )
+    def settings_of(self, view: View) -> StoredSettings:
+        """Return the settings in a view; raise EncoderMismatchError for another encoder."""
+        cached = self._cached_settings
+        if cached is not None and cached.identity == view.identity:
+            return cached
+        stored = StoredSettings.read(view, self.store)
+        if self.requested.encoder:
+            self.requested.check(stored.encoder, self.store)
+        if self._user_encoder is not None:
+            self._check_user_encoder(self._user_encoder, stored)
+        self._cached_settings = stored
+        return stored
 
     def describe_doubt(self, view: View, where: Where) -> str | None:
-        """What is doubtful about a filter, remembered until the next commit; None if nothing."""
+        """Describe what is doubtful about a filter; None if nothing is. Cached for a commit."""
         key = (view.identity, view.generation, where.text)
-        known = self._doubts.get(key)
-        if known is None:
-            if len(self._doubts) >= _FILTERS:
+        doubt = self._doubts.get(key)
+        if doubt is None:
+            if len(self._doubts) >= _MOST_FILTERS:
                 self._doubts.clear()
-            mismatch = describe_unknown_fields(view, where.fields) or type_mismatch(
+            doubt = describe_unknown_fields(view, where.fields) or type_mismatch(
                 where.expression, view.has_type
             )
-            known = self._doubts[key] = mismatch or ""
-        return known or None
+            self._doubts[key] = doubt or ""
+        return doubt or None
 
-    def encoder(self, state: IndexState, *, query: bool = False) -> Encoder:
-        """The encoder of an index, loaded on first use.
+    def encoder(self, stored: StoredSettings, *, query: bool = False) -> Encoder:
+        """Return the encoder of passages, or of queries, and load it on first use.
 
-        Passages are computed as the index was made, unless the settings that were asked for say
-        otherwise. Queries are computed in float32, unless other settings were asked for.
+        Passages are computed as they were when the index was made, queries in float32, unless
+        other settings were requested.
         """
-        if self._given is not None and not query:
-            return self._given
-        use = state.identity, query
-        if (known := self._chosen.get(use)) is not None:
-            return known
-        if self._given is not None:
-            self._chosen = {use: self._given.in_float32()}
-            return self._chosen[use]
-        asked = self.asked.settings
-        spec = state.encoder
-        backend = asked.backend
-        dtype = asked.dtype
+        if self._user_encoder is not None and not query:
+            return self._user_encoder
+        key = (stored.identity, query)
+        if (encoder := self._loaded_encoders.get(key)) is not None:
+            return encoder
+        if self._user_encoder is not None:
+            self._loaded_encoders = {key: self._user_encoder.in_float32()}
+            return self._loaded_encoders[key]
+        with _LOADING:
+            encoder = self._load_encoder(stored, query)
+            if query:
+                # A score must not depend on how many queries are encoded with it.
+                encoder = encoder.in_float32()
+            # Encoders of a replaced index are dropped.
+            current = {
+                key: loaded
+                for key, loaded in self._loaded_encoders.items()
+                if key[0] == stored.identity
+            }
+            self._loaded_encoders = {**current, key: encoder}
+            return encoder
+
+    def replace_encoder(self, user_encoder: Encoder | None) -> None:
+        """Use the encoder of a program from now on; None accepts any stored encoder."""
+        self.requested = replace(self.requested, encoder="")
+        self._user_encoder = user_encoder
+        self._loaded_encoders = {}
+
+    def _load_encoder(self, stored: StoredSettings, query: bool) -> Encoder:
+        """Return a shared encoder, or load it."""
+        spec = self._encoder_spec(stored.encoder, query)
+        requested = self.requested
+        shared_key = (spec, requested.device, requested.dtype)
+        if (shared := _SHARED.get(shared_key)) is not None:
+            return shared
+        # An encoder that is not shared may serve passages and queries.
+        sibling = self._loaded_encoders.get((stored.identity, not query))
+        if sibling is not None and sibling.spec == spec:
+            return sibling
+        encoder = Encoder.from_spec(
+            spec,
+            device=requested.device,
+            download=requested.download,
+            asked=requested.settings.model,
+            dtype=requested.dtype,
+        )
+        probes = getattr(encoder, "probes", None)
+        if probes is None:
+            _SHARED[shared_key] = encoder
+        elif not same_vectors(stored.probes, probes):
+            raise EncoderMismatchError(
+                f"{self.store}: {spec.model} gives other vectors than when the index was "
+                "made: the model behind that name has changed; index again with --recreate"
+            )
+        return encoder
+
+    def _encoder_spec(self, spec: EncoderSpec, query: bool) -> EncoderSpec:
+        """Return a specification with the requested backend and number format."""
+        backend = self.requested.settings.backend
+        dtype = self.requested.settings.dtype
         if not query:
             backend = backend or spec.settings.backend
         if not query or spec.settings.dtype == "float32":
             dtype = dtype or spec.settings.dtype
-        spec = replace(spec, settings=replace(spec.settings, backend=backend, dtype=dtype))
-        device = self.asked.device
-        download = self.asked.download
-        number_format = self.asked.dtype
-        with _LOADING:
-            loaded = _SHARED.get((spec, device, number_format))
-            # One that is not shared may serve passages and queries.
-            other = self._chosen.get((state.identity, not query))
-            if loaded is None and other is not None and other.spec == spec:
-                loaded = other
-            if loaded is None:
-                loaded = Encoder.from_spec(
-                    spec, device=device, download=download, asked=asked.model, dtype=number_format
-                )
-                probes = getattr(loaded, "probes", None)
-                if probes is None:
-                    _SHARED[spec, device, number_format] = loaded
-                elif not same_vectors(state.probes, probes):
-                    raise EncoderMismatchError(
-                        f"{self.store}: {spec.model} gives other vectors than when the index was "
-                        "made: the model behind that name has changed; index again with --recreate"
-                    )
-            if query:
-                # A score does not depend on how many queries are searched for with it.
-                loaded = loaded.in_float32()
-            # Without those of an index that this one replaced.
-            kept = {key: one for key, one in self._chosen.items() if key[0] == state.identity}
-            self._chosen = {**kept, use: loaded}
-            return loaded
+        return replace(spec, settings=replace(spec.settings, backend=backend, dtype=dtype))
 
-    def expect(self, given: Encoder | None) -> None:
-        """Accept another encoder from now on: the one given, or any."""
-        self.asked = replace(self.asked, encoder="")
-        self._given = given
-        self._chosen = {}
+    def _check_user_encoder(self, user_encoder: Encoder, stored: StoredSettings) -> None:
+        """Raise EncoderMismatchError if the index has another encoder."""
+        stored_spec = stored.encoder
+        spec = user_encoder.spec
+        if spec.is_given:
+            is_same = same_vectors(stored.probes, user_encoder.probes)
+            if stored_spec.model != spec.model or not is_same:
+                raise EncoderMismatchError(
+                    f"{self.store}: the index was made with the encoder {stored_spec.model!r} "
+                    f"({stored_spec.dimensions} dimensions, {stored_spec.weights[:18]}), but "
+                    f"{spec.model!r} ({spec.dimensions} dimensions, {spec.weights[:18]}) was "
+                    "given; open it with the encoder that made it, or index into another folder"
+                )
+            user_encoder.spec = stored_spec
+        elif spec.fingerprint != stored_spec.fingerprint:
+            raise EncoderMismatchError(
+                f"{self.store}: the index was made with {stored_spec} "
+                f"({stored_spec.fingerprint}), but {spec} ({spec.fingerprint}) "
+                "was given; give that encoder, or none"
+            )

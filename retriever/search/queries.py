@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from retriever.documents.analyzer import Analyzer
     from retriever.rerankers.head import QueryMap
     from retriever.search.engine import Hit, PassageFilter
-    from retriever.search.opened import IndexState, OpenedIndex
+    from retriever.search.opened import OpenedIndex, StoredSettings
     from retriever.search.reranking import Reranker
 
 # Queries that are encoded and ranked together.
@@ -309,10 +309,10 @@ def _unknown_language_settings(view: View, settings: SearchSettings) -> SearchSe
     return replace(settings, fusion=settings.fusion.completed(weight))
 
 
-def _is_unknown_language(opened: OpenedIndex, stored: IndexState, text: str) -> bool:
-    from retriever.search.fit import is_strange
+def _is_unknown_language(opened: OpenedIndex, stored: StoredSettings, text: str) -> bool:
+    from retriever.search.fit import is_unknown_language
 
-    return is_strange(opened.encoder(stored, query=True), stored.analyzer, text)
+    return is_unknown_language(opened.encoder(stored, query=True), stored.analyzer, text)
 
 
 def _scan_for_hits(

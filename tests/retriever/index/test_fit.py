@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from retriever import CorpusReader, Document, Index, encode_shards
 from retriever.documents import Analyzer
 from retriever.index import import_documents
-from retriever.search.fit import PassageSample, is_due, measured_fit
+from retriever.search.fit import PassageSample, is_due, measure_language_fit
 
 WORDS = ["слово", "книга", "дорога", "дерево", "город", "река", "берег", "ветер", "птица", "хлеб"]
 WORDS += ["окно", "вечер", "письмо", "зима", "учитель", "музыка", "корабль", "яблоко", "лошадь"]
@@ -66,7 +66,7 @@ def noise(text):
 
 @pytest.mark.parametrize("pieces", [letters, lambda text: [2] if text else []])
 def test_an_encoder_that_does_not_know_the_words_counts_nothing(pieces):
-    fit = measured_fit(russian(80), encoder(pieces, noise), Analyzer(), 80)
+    fit = measure_language_fit(russian(80), encoder(pieces, noise), Analyzer(), 80)
     assert (fit.strange > 0.4, fit.weight, fit.questions) == (True, 0.0, 80)
     assert fit.bm25 == fit.hybrid > fit.dense
     assert "--mode bm25" in fit.warning
@@ -77,14 +77,14 @@ def test_a_run_without_spaces_counts_as_words_of_two_letters():
     unknown = encoder(lambda text: [2] if text > "z" else whole(text), noise)
     lines = [f"第{n}次防守丢分很多" for n in "一二三四五六七八九十"]
     for texts, strange in ((lines, 1.0), ([*lines, "a word " * 60], 0.25)):
-        fit = measured_fit(texts, unknown, Analyzer(), len(texts))
+        fit = measure_language_fit(texts, unknown, Analyzer(), len(texts))
         assert (fit.strange, fit.weight, fit.words) == (strange, 0.0, 40 / strange)
 
 
 def test_known_words_of_another_language_ask_questions_without_a_warning():
-    fit = measured_fit(russian(80), encoder(whole, noise), Analyzer(), 80)
+    fit = measure_language_fit(russian(80), encoder(whole, noise), Analyzer(), 80)
     assert (fit.strange, fit.questions, fit.warning) == (0.0, 80, None)
-    few = measured_fit(russian(8), encoder(whole, noise), Analyzer(), 8)
+    few = measure_language_fit(russian(8), encoder(whole, noise), Analyzer(), 8)
     assert (few.questions, few.weight) == (0, 0.6)
 
 
@@ -103,21 +103,25 @@ def bag_of_words(dimensions):
 
 
 def test_embeddings_worse_than_bm25_in_another_language_have_at_most_a_weight_of_two_fifths():
-    half_known = measured_fit(russian(200), encoder(whole, bag_of_words(12)), Analyzer(), 200)
+    half_known = measure_language_fit(
+        russian(200), encoder(whole, bag_of_words(12)), Analyzer(), 200
+    )
     assert half_known.dense < half_known.bm25 < half_known.hybrid
     assert (half_known.weight, half_known.warning) == (0.4, None)
     # Letters in front of each text, which is Russian all the same.
     beside = [f"Python {text}" for text in russian(200)]
-    fit = measured_fit(beside, encoder(whole, bag_of_words(12)), Analyzer(), 200)
+    fit = measure_language_fit(beside, encoder(whole, bag_of_words(12)), Analyzer(), 200)
     assert fit.weight == 0.4
     # The encoder does not know the language: what the questions say for it does not hold.
-    unknown = measured_fit(russian(200), encoder(letters, bag_of_words(12)), Analyzer(), 200)
+    unknown = measure_language_fit(
+        russian(200), encoder(letters, bag_of_words(12)), Analyzer(), 200
+    )
     assert (unknown.weight, unknown.hybrid, unknown.warning is None) == (0.0, unknown.bm25, False)
 
 
 @pytest.mark.parametrize("pieces", [whole, letters])
 def test_embeddings_better_than_bm25_keep_their_weight_without_a_warning(pieces):
-    fit = measured_fit(russian(80), encoder(pieces, bag_of_words(14)), Analyzer(), 80)
+    fit = measure_language_fit(russian(80), encoder(pieces, bag_of_words(14)), Analyzer(), 80)
     assert fit.dense >= fit.bm25
     assert (fit.weight, fit.warning) == (0.5, None)
 
@@ -137,23 +141,23 @@ def test_the_mark_of_a_word_is_not_unknown_to_a_tokenizer_of_sentencepiece():
     for known, strange in ((characters, 0.0), (set(characters) - {"防"}, 1.0)):
         pieces = unigrams(known)
         assert pieces("第一次")[0] == 3
-        fit = measured_fit(lines, encoder(pieces, noise), Analyzer(), len(lines))
+        fit = measure_language_fit(lines, encoder(pieces, noise), Analyzer(), len(lines))
         assert (fit.strange, fit.words) == (strange, 40)
     # The mark is no part of a word, which has two letters a piece here.
     words = unigrams([*"бвгд", "ло", "во"])
     assert len(words("лово")) == 3
-    fit = measured_fit(["лово во " * 30], encoder(words, noise), Analyzer(), 1)
+    fit = measure_language_fit(["лово во " * 30], encoder(words, noise), Analyzer(), 1)
     assert fit.strange == 0.0
 
 
 def test_texts_of_two_kinds_have_weights_of_their_own(tmp_path, model):
     english = [f"The book number {n} is not in the house. It was there before." for n in range(90)]
     both = encoder(russian_letters, noise)
-    fit = measured_fit([*english, *russian(80)], both, Analyzer(), 170)
+    fit = measure_language_fit([*english, *russian(80)], both, Analyzer(), 170)
     assert (fit.weight, fit.strange_weight, 0.2 < fit.strange < 0.8) == (0.6, 0.0, True)
     assert "some texts" in fit.warning
     assert "count 0 in hybrid search for queries like them" in fit.warning
-    few = measured_fit([*english, *russian(4)], both, Analyzer(), 94)
+    few = measure_language_fit([*english, *russian(4)], both, Analyzer(), 94)
     assert (few.weight, few.strange_weight, few.warning) == (0.6, None, None)
     with Index.create(tmp_path / "index", model) as index:
         with pytest.warns(UserWarning, match="the language of some texts"):
@@ -165,7 +169,7 @@ def test_texts_of_two_kinds_have_weights_of_their_own(tmp_path, model):
 
 def test_an_encoder_that_knows_english_is_asked_nothing():
     texts = ["The book of the road is not in the house. It was there before, as they said."] * 9
-    fit = measured_fit(texts, encoder(whole, None), Analyzer(), 9)
+    fit = measure_language_fit(texts, encoder(whole, None), Analyzer(), 9)
     assert (fit.strange, fit.questions, fit.weight, fit.warning) == (0.0, 0, 0.6, None)
 
 
@@ -275,7 +279,7 @@ def test_a_refresh_measures_again_and_tells_of_another_weight(notes):
 
 
 def test_small_changes_measure_nothing(notes, monkeypatch):
-    monkeypatch.setattr("retriever.index.fit_measurement.measured_fit", None)
+    monkeypatch.setattr("retriever.index.fit_measurement.measure_language_fit", None)
     (notes.folder / "1.txt").write_text("w5 w5 w5")
     (notes.folder / "2.txt").unlink()
     (notes.folder / "ru.txt").write_text(WORDS[0])
