@@ -54,8 +54,8 @@ from retriever.index.index import Index as Index
 from retriever.index.indexing_run import CommitSettings as CommitSettings
 from retriever.index.indexing_run import IndexingReport as IndexingReport
 from retriever.index.recreation import recreated as recreated
-from retriever.index.recreation import reindexed as reindexed
 from retriever.index.refreshing import RefreshReport as RefreshReport
+from retriever.index.reindexing import reindexed as reindexed
 from retriever.index.sharding import EncodedShards as EncodedShards
 from retriever.index.sharding import encode_shards as encode_shards
 from retriever.index.shards import read_shards as read_shards

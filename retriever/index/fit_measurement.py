@@ -50,12 +50,12 @@ def measure_fit(
     weight = previous.get("weight", DEFAULT_WEIGHT)
     strange_weight = previous.get("strange_weight")
     if fit.warning:
-        warnings.warn(fit.warning, stacklevel=3)
+        warnings.warn(fit.warning, stacklevel=4)
     elif previous and (fit.weight, fit.strange_weight) != (weight, strange_weight):
         warnings.warn(
             f"the texts have changed: unless you say --alpha, embeddings count {fit.weight:g} in "
             f"hybrid search now, and counted {weight:g} before",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

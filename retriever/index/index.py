@@ -1,64 +1,83 @@
-"""One index: the class `Index`, which opens, creates and changes one."""
+"""The class `Index`: everything that programs do with one index, each a call of a module here.
+
+`opening`, `adding`, `changing`, `refreshing` and `reindexing` change an index; `reading`,
+`searching` and `query_advice` read one.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import threading
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-import numpy as np
-
-from indexes import compile_where, id_forms, no_progress, open_store
-from retriever.documents.document import (
-    AnyDocument,
-    Document,
-    content_id,
-    is_id,
-    metadata_fault,
-    plain_metadata,
-)
+from indexes import id_forms, no_progress, open_store
+from retriever.documents.document import AnyDocument, Document, is_id
 from retriever.encoders.encoder import Encoder, ModelChoice, adopt
-from retriever.errors import (
-    BadInputError,
-    ConfigError,
-    EncoderMismatchError,
-    FilterError,
-    IndexLockedError,
-    require_several,
+from retriever.errors import ConfigError, require_several, unknown_name
+from retriever.index.reading import (
+    CorpusDifference,
+    compare_corpus,
+    describe_index,
+    export_index,
+    read_document,
+    read_documents,
+    read_excerpt,
+    read_spans,
+    read_vectors,
+    summarize_index,
 )
-from retriever.index.reading import ReadableIndex
-from retriever.search.opened import (
-    IndexSettings,
-    OpenedIndex,
-    changed_settings,
-    holds_documents,
-    initial_settings,
+from retriever.index.searching import (
+    count_facets,
+    find_similar,
+    list_documents,
+    rank_many,
+    score_candidates,
+    search_many,
 )
-from retriever.search.settings import CALIBRATION
+from retriever.index.writer_access import WriterAccess
+from retriever.search.engine import Hits
+from retriever.search.opened import IndexSettings, OpenedIndex, read_structures, verify_index
+from retriever.search.settings import (
+    DEFAULT_WEIGHT,
+    FIT,
+    SearchKeywords,
+    SearchSettings,
+    search_settings,
+)
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
-    from indexes import Choice, Stage, Store, StructureSettings, Writer
-    from retriever.documents.passages import OnLong
+    from indexes import (
+        Backup,
+        Choice,
+        Expansion,
+        Facets,
+        FieldSummary,
+        Mode,
+        Stage,
+        Store,
+        StructureSettings,
+    )
+    from retriever.documents.analyzer import Analyzer
+    from retriever.documents.passages import OnLong, PassageSettings
     from retriever.encoders.settings import AskedDtype, EncoderSettings
     from retriever.encoders.spec import EncoderSpec, TextEncoder
     from retriever.index.embedded_documents import ReadyDocument
-    from retriever.index.indexing import Indexer
+    from retriever.index.export import Exported
     from retriever.index.indexing_run import CommitSettings, IndexingReport, Progress
     from retriever.index.refreshing import RefreshReport
-    from retriever.search.calibration import Calibration
+    from retriever.rerankers.head import QueryMap
+    from retriever.search.calibration import Answer, Calibration
+    from retriever.search.engine import Hit, ScoredPassages
     from retriever.search.opened import IndexKeywords
+    from retriever.search.queries import Excerpt, QueryVectors
+    from retriever.search.reranking import Reranker
+    from retriever.search.synonyms import Synonyms
 
 
-class Index(ReadableIndex):
+class Index:
     """An index: documents, their vectors and their BM25 postings, in a folder or another store.
 
     >>> index = Index.create("my.index")                              # doctest: +SKIP
@@ -89,10 +108,7 @@ class Index(ReadableIndex):
             )
         self.store = opened.store
         self._opened = opened
-        self._lock_timeout = lock_timeout
-        # The lock of this process, and the thread that has it.
-        self._writing = threading.Lock()
-        self._changer = (os.getpid(), 0)
+        self._access = WriterAccess(opened, lock_timeout)
 
     @classmethod
     def open(
@@ -129,8 +145,8 @@ class Index(ReadableIndex):
                 one length.
             MissingExtraError: the library of the store is not installed.
         """
-        asked = ModelChoice(model, device, download, dtype)
-        return cls(OpenedIndex(open_store(folder), asked, adopt(encoder)), lock_timeout)
+        choice = ModelChoice(model, device, download, dtype)
+        return cls(OpenedIndex(open_store(folder), choice, adopt(encoder)), lock_timeout)
 
     @classmethod
     def create(
@@ -175,29 +191,14 @@ class Index(ReadableIndex):
                 or search structure; or the index exists and `exist_ok` is False.
             TypeError: `model` and `encoder` are both given, or a keyword is unknown.
         """
-        wanted = IndexSettings.of(settings)
-        asked = ModelChoice(model, device, download, dtype)
-        if encoder is not None and asked.encoder:
-            raise TypeError("model and encoder are both given: give one of them")
-        store = open_store(folder)
-        loaded = adopt(encoder)
-        if store.exists() and not exist_ok:
-            raise ConfigError(f"{store}: the index exists; open it with Index.open")
-        if not store.exists():
-            loaded = loaded or asked.load()
-            store.create(initial_settings(loaded, wanted), lock_timeout)
-        try:
-            return cls(OpenedIndex(store, asked, loaded, wanted), lock_timeout)
-        except (ConfigError, EncoderMismatchError):
-            if holds_documents(store):
-                raise
-            settings_of_new = changed_settings(store, wanted, asked, loaded)
-            with store.replacement(json.dumps(settings_of_new)) as new:
-                # Under the lock, since another process may have added some meanwhile.
-                if holds_documents(store):
-                    raise
-                new.create(settings_of_new)
-        return cls(OpenedIndex(store, asked, loaded, wanted), lock_timeout)
+        from retriever.index.opening import create_index
+
+        choice = ModelChoice(model, device, download, dtype)
+        requested = IndexSettings.of(settings)
+        opened = create_index(
+            folder, choice, encoder, requested, lock_timeout=lock_timeout, exist_ok=exist_ok
+        )
+        return cls(opened, lock_timeout)
 
     open_or_create = create
 
@@ -280,80 +281,27 @@ class Index(ReadableIndex):
             EncoderMismatchError: `made_by` is not the encoder of the index.
             What iterating over `documents` raises; the documents before it are committed.
         """
-        from retriever.documents.reader import CorpusReader
-        from retriever.documents.tables import is_table, table_documents
-        from retriever.index.embedded_documents import ReadyDocument, with_vectors
-        from retriever.index.fit_measurement import measure_fit
+        from retriever.index.adding import add_documents, stream_documents
 
-        if isinstance(documents, str | bytes | Mapping | Document | ReadyDocument):
-            raise TypeError(
-                f"documents: expected several documents, found one {type(documents).__name__}; "
-                "put it into a list"
-            )
-        if isinstance(documents, Path):
-            documents = CorpusReader([documents])
-        if is_table(documents):
-            documents = table_documents(documents)
-        columns = {"ids": ids, "metadatas": metadatas}
-        columns_given = {name: values for name, values in columns.items() if values is not None}
-        if columns_given:
-            for name, values in columns_given.items():
-                require_several(name, values)
-            documents = _documents_of_texts(documents, columns_given)
-        with self._writer() as writer, ExitStack() as stack:
-            state = self._opened.settings()
-            if made_by is not None and made_by.fingerprint != state.encoder.fingerprint:
-                raise EncoderMismatchError(
-                    f"{self.store}: the index has the encoder {state.encoder}, but the vectors "
-                    f"are of {made_by}; add them to another index"
-                )
-            indexer = self._indexer(
-                writer, on_long, commit=commit, progress=progress, stage=stage, report=report
-            )
-            read: Iterable[AnyDocument | ReadyDocument] = documents
-            if remember and isinstance(documents, CorpusReader):
-                from retriever.index.refreshing import remembered
-
-                read = stack.enter_context(
-                    remembered(self.store, documents, indexer, on_long=on_long, prune=prune)
-                )
-            indexer.add(with_vectors(read, vectors))
-            if prune:
-                if not writer.count_touched() and (held := len(self)):
-                    raise ConfigError(
-                        f"{self.store}: no document was read, and pruning would delete all "
-                        f"{held:,}; check the source, or delete them with `clear`"
-                    )
-                indexer.report.deleted += writer.delete_untouched()
-                writer.merge(stage)
-            measure_fit(self._opened, writer, indexer.sample, indexer.added)
-            if compact:
-                indexer.merge()
-            # A reader says itself which ones they are, with their places.
-            if indexer.report.empty and not isinstance(documents, CorpusReader):
-                warnings.warn(indexer.report.empty_note, stacklevel=2)
-            return indexer.report
-
-    def _indexer(self, writer: Writer, on_long: OnLong | None, **keywords: Any) -> Indexer:
-        from retriever.documents.passages import check_on_long
-        from retriever.index.indexing import Indexer
-
-        state = self._opened.settings()
-        return Indexer(
-            writer,
-            lambda: self._opened.encoder(state),
-            state.analyzer,
-            state.passages,
-            spec=state.encoder,
-            on_long=check_on_long(on_long, state.passages),
-            view=self._opened.view,
-            **keywords,
+        return add_documents(
+            self._access,
+            stream_documents(documents, ids, metadatas),
+            vectors,
+            made_by=made_by,
+            on_long=on_long,
+            commit=commit,
+            progress=progress,
+            stage=stage,
+            report=report,
+            prune=prune,
+            compact=compact,
+            remember=remember,
         )
 
     @property
     def sources(self) -> list[str]:
         """The sources that the index remembers, as absolute paths, in the order of reading."""
-        from retriever.index.refreshing import remembered_sources
+        from retriever.index.remembered_sources import remembered_sources
 
         return [source.path for source in remembered_sources(self.store)]
 
@@ -387,9 +335,11 @@ class Index(ReadableIndex):
                 changed; or what `CorpusReader` raises, and the documents before it are committed.
             DamagedIndexError: what the index remembers was altered.
         """
-        from retriever.index.refreshing import refreshed
+        from retriever.index.refreshing import refresh_index
 
-        return refreshed(self, prune=prune, progress=progress, stage=stage, seconds=seconds)
+        return refresh_index(
+            self._access, prune=prune, progress=progress, stage=stage, seconds=seconds
+        )
 
     def update(self, id_: str, *, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata of a document as a whole; nothing is encoded.
@@ -398,22 +348,15 @@ class Index(ReadableIndex):
             KeyError: the index holds no such document.
             BadInputError: the metadata cannot be stored.
         """
-        if not isinstance(metadata, Mapping):
-            raise TypeError(f"metadata: expected a mapping, found {type(metadata).__name__}")
-        metadata = plain_metadata(metadata)
-        fault = metadata_fault(metadata)
-        if fault is not None:
-            raise BadInputError(f"document {id_!r}: {fault}")
-        with self._writer() as writer:
-            if not (is_id(id_) and writer.heads([id_])):
-                raise KeyError(id_)
-            writer.commit([], np.empty((0, 0), np.float32), [], {id_: metadata})
+        from retriever.index.changing import replace_metadata
+
+        replace_metadata(self._access, id_, metadata)
 
     def keep_calibration(self, calibration: Calibration) -> None:
         """Store what was learned for a mode, in place of what was there; see `eval.calibrate`."""
-        with self._writer() as writer:
-            known = writer.setting(CALIBRATION, {})
-            writer.record(CALIBRATION, {**known, calibration.mode: asdict(calibration)})
+        from retriever.index.changing import store_calibration
+
+        store_calibration(self._access, calibration)
 
     def delete(
         self,
@@ -437,49 +380,9 @@ class Index(ReadableIndex):
             StorageError: with `erase`, another program reads a state of before for longer than 30
                 seconds.
         """
-        if (ids is None) == (where is None):
-            raise TypeError("delete: give either ids or where; `clear` deletes every document")
-        compiled = None if where is None else compile_where(where)
-        if ids is not None:
-            require_several("ids", ids)
-            ids = list(ids)
-            for id_ in ids:
-                if not isinstance(id_, str):
-                    raise TypeError(f"ids: expected strings, found one {type(id_).__name__}")
-        if erase and self.store.folder is None:
-            raise ConfigError(
-                f"{self.store}: erasing needs an index folder, found a database, which keeps what "
-                "was deleted in logs and files of its own; nothing was deleted"
-            )
-        with self._writer() as writer:
-            if compiled is None:
-                deleted = writer.delete(self._stored_forms(ids or ()))
-            else:
-                with self._opened.view() as view:
-                    problem = self._opened.describe_doubt(view, compiled)
-                if problem:
-                    raise FilterError(f"filter: {problem}; nothing was deleted")
-                deleted = writer.delete_where(compiled)
-            if not erase:
-                writer.merge()
-                return deleted
-            from retriever.index.sources import SourceMemory, memory_path
+        from retriever.index.changing import delete_documents
 
-            writer.compact(stage, erase=True)
-            if memory_path(self.store).exists():
-                with SourceMemory(self.store) as memory:
-                    memory.erase(writer.heads)
-            return deleted
-
-    def _stored_forms(self, ids: Iterable[str]) -> list[str]:
-        """The ids, each in the form of Unicode in which the index has it."""
-        forms = {id_: id_forms(id_) for id_ in ids if is_id(id_)}
-        ambiguous = [form for several in forms.values() if len(several) > 1 for form in several]
-        if not ambiguous:
-            return list(ids)
-        with self._opened.view() as view:
-            stored = view.content_hashes(ambiguous)
-        return [next((form for form in forms.get(id_, ()) if form in stored), id_) for id_ in ids]
+        return delete_documents(self._access, ids, where, erase=erase, stage=stage)
 
     def delete_where(
         self,
@@ -498,10 +401,9 @@ class Index(ReadableIndex):
 
     def clear(self) -> int:
         """Delete every document; returns their number."""
-        with self._writer() as writer:
-            deleted = writer.delete_untouched()
-            writer.merge()
-            return deleted
+        from retriever.index.changing import delete_all
+
+        return delete_all(self._access)
 
     def compact(self, *, stage: Stage = no_progress) -> int:
         """Merge all segments into one, drop what was deleted, and free its space.
@@ -512,24 +414,9 @@ class Index(ReadableIndex):
         The passages of each language are counted again where earlier releases, which counted those
         of deleted documents too, stored any.
         """
-        with self._writer() as writer:
-            if not writer.are_languages_counted():
-                self._count_languages(writer)
-            return writer.compact(stage)
+        from retriever.index.changing import compact_index
 
-    def _count_languages(self, writer: Writer) -> None:
-        from retriever.index.passage_texts import stored_texts
-
-        with self._opened.view() as view:
-            state = self._opened.settings_of(view)
-            texts = (
-                (document, stored_texts(document, state.passages, names=False))
-                for document in view.documents()
-            )
-            tell = state.analyzer.languages
-            writer.count_languages(
-                (stored, [" ".join(tell(text)) for text in passages]) for stored, passages in texts
-            )
+        return compact_index(self._access, stage)
 
     def plan(self, structures: StructureSettings) -> Choice:
         """The structure that `rebuild` would build, why, and the memory in bytes that it takes.
@@ -549,7 +436,7 @@ class Index(ReadableIndex):
             ConfigError: FAISS does not know the structure, or cannot build it of these vectors.
             MissingExtraError: FAISS is not installed.
         """
-        with self._writer() as writer:
+        with self._access.writer() as writer:
             return writer.rebuild(structures, stage)
 
     def reindex(
@@ -561,73 +448,478 @@ class Index(ReadableIndex):
         **settings: Unpack[IndexKeywords],
     ) -> IndexingReport | None:
         """Encode the stored documents again with other settings; see `retriever.reindexed`."""
-        from retriever.index.recreation import reindexed
+        from retriever.index.reindexing import reindex_opened
 
-        with self._changing():
-            report = reindexed(
-                self.store,
-                model,
-                encoder=encoder,
-                device=self._opened.requested.device,
-                download=self._opened.requested.download,
-                progress=progress,
-                **settings,
-            )
-            if report is not None:
-                self._opened.replace_encoder(adopt(encoder))
-            return report
+        return reindex_opened(self._access, model, encoder, progress, settings)
 
-    @contextmanager
-    def _writer(self) -> Iterator[Writer]:
-        # Not after `close`.
-        self._opened.settings()
-        with self._changing(), self.store.writer(self._lock_timeout) as writer:
-            yield writer
+    def __enter__(self) -> Self:
+        return self
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        process = os.getpid()
-        thread = threading.get_ident()
-        if self._changer == (process, thread):
-            raise IndexLockedError(
-                f"{self.store}: this thread is already changing the index, as by an `add` that "
-                "reads its documents; change it again when that has ended"
-            )
-        if self._changer[0] != process:
-            # Forked: the thread that had the lock is in the parent.
-            self._writing = threading.Lock()
-            self._changer = (process, 0)
-        with self._writing:
-            self._changer = process, thread
-            try:
-                yield
-            finally:
-                self._changer = process, 0
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
 
+    def close(self) -> None:
+        """Release files; later calls of other methods raise `ClosedIndexError`."""
+        self._opened.close()
 
-def _documents_of_texts(
-    texts: Iterable[Any], columns: Mapping[str, Iterable[Any]]
-) -> Iterator[Document]:
-    """Yield the documents of texts, each with its id and metadata from `columns`.
+    def __repr__(self) -> str:
+        return summarize_index(self._opened)
 
-    An id that is not given is made of the text. ValueError if a column is longer or shorter than
-    `texts`; TypeError if one of them is no text.
-    """
-    names = tuple(columns)
-    rows = zip_longest(texts, *columns.values(), fillvalue=...)
-    for number, (text, *values) in enumerate(rows, start=1):
-        if text is ...:
-            raise ValueError(f"{names[0]}: expected one for each document, found more")
-        for name, value in zip(names, values, strict=True):
-            if value is ...:
-                raise ValueError(
-                    f"{name}: expected one for each document, found only {number - 1:,}"
-                )
+    @property
+    def folder(self) -> Path:
+        """The index folder; ConfigError if the index is in another store."""
+        if self.store.folder is None:
+            raise ConfigError(f"{self.store}: expected an index folder, found another store")
+        return self.store.folder
+
+    @property
+    def encoder_spec(self) -> EncoderSpec:
+        """The specification of the encoder that the index was made with."""
+        return self._opened.settings().encoder
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """The analyzer of documents and queries, for BM25."""
+        return self._opened.settings().analyzer
+
+    @property
+    def languages(self) -> dict[str, int]:
+        """Number of passages in each language; empty if the settings name the language."""
+        with self._opened.view() as view:
+            return dict(view.setting("languages", {}))
+
+    @property
+    def passages(self) -> PassageSettings:
+        """How texts longer than the encoder's window are treated."""
+        return self._opened.settings().passages
+
+    @property
+    def default_weight(self) -> float:
+        """The weight of the embeddings in hybrid search where a query gives none."""
+        with self._opened.view() as view:
+            return float(view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT))
+
+    @property
+    def structures(self) -> StructureSettings:
+        """Which search structure large segments get."""
+        with self._opened.view() as view:
+            return read_structures(view, self.store)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The index's encoder, loaded on first use; raises what `Encoder.from_spec` raises."""
+        return self._opened.encoder(self._opened.settings())
+
+    @property
+    def query_encoder(self) -> Encoder:
+        """The same as queries are encoded with, which may be in another number format."""
+        return self._opened.encoder(self._opened.settings(), query=True)
+
+    @property
+    def query_map(self) -> QueryMap | None:
+        """What maps the vectors of queries before every search; see `load_query_map`.
+
+        Set it before the first search; EncoderMismatchError if it is for another encoder.
+        """
+        return self._opened.query_map
+
+    @query_map.setter
+    def query_map(self, query_map: QueryMap | None) -> None:
+        if query_map is not None:
+            query_map.check(self.encoder_spec)
+        self._opened.query_map = query_map
+
+    @property
+    def synonyms(self) -> Synonyms | None:
+        """Phrases of the same meaning, which BM25 searches for beside those of a query.
+
+        See `load_synonyms`. Set it before the first search.
+        """
+        return self._opened.synonyms
+
+    @synonyms.setter
+    def synonyms(self, synonyms: Synonyms | None) -> None:
+        self._opened.synonyms = synonyms
+
+    def __len__(self) -> int:
+        """The number of documents."""
+        with self._opened.view() as view:
+            return view.count_documents()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_name(self, name)
+
+    def count(self) -> int:
+        """The number of documents, as `len`."""
+        return len(self)
+
+    def get(self, id_: str, default: Document | None = None) -> Document | None:
+        """The document with this id; `default` if the index holds none; TypeError of no string."""
+        if not isinstance(id_, str):
+            raise TypeError(f"id: expected one string, found {type(id_).__name__}")
+        try:
+            return self[id_]
+        except KeyError:
+            return default
+
+    def count_copies(self) -> int | None:
+        """How many documents repeat the title, text and outline of another; None if unknown."""
+        with self._opened.view() as view:
+            return view.count_copies()
+
+    def __contains__(self, id_: object) -> bool:
+        """Whether the index holds a document with this id."""
+        with self._opened.view() as view:
+            return is_id(id_) and bool(view.content_hashes(id_forms(id_)))
+
+    def __getitem__(self, id_: str) -> Document:
+        """The document with this id, with its whole text; KeyError if the index holds none."""
+        return read_document(self._opened, id_)
+
+    def spans(self, id_: str) -> list[tuple[int, int]]:
+        """(start, stop) character offsets of the passages of a document; KeyError if unknown."""
+        return read_spans(self._opened, id_)
+
+    def __iter__(self) -> Iterator[Document]:
+        """All documents of one commit, as a stream in ascending order of ids (by code point)."""
+        return read_documents(self._opened)
+
+    def search(
+        self,
+        text: str,
+        settings: SearchSettings | None = None,
+        *,
+        where: str | Mapping[str, Any] | None = None,
+        exclude: Iterable[str] = (),
+        reranker: Reranker | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> Hits:
+        """Find the best documents for one query.
+
+        Args:
+            text: the query.
+            settings: how to rank; None takes the defaults.
+            where: rank only documents that match this filter: a text in the grammar of
+                docs/ranking.md, or the values of fields, ``{"year": 2020, "lang": ["en", "de"]}``.
+            exclude: words, in any of their forms, and phrases that no hit holds.
+            reranker: scores the best `settings.depth` hits again; see `load_reranker`.
+            keywords: single fields of `SearchSettings`, `FusionSettings` and `BM25Settings`:
+                ``k=5, alpha=0.7, k1=0.9``.
+
+        Returns:
+            At most `k` hits, the highest score first; equal scores by document id, ascending (by
+            code point). There are fewer if fewer documents can be ranked. Of more passages with
+            equal scores than are candidates (2 `k` or more), those that were added first are.
+
+        Raises:
+            TypeError: `text`, `settings`, `where`, `exclude` or `reranker` is something else, or a
+                keyword is unknown.
+            What `search_many` raises.
+        """
         if not isinstance(text, str):
             raise TypeError(
-                f"document {number}: expected a text, since {names[0]} are given, found "
-                f"{type(text).__name__}"
+                f"text: expected one query, found {type(text).__name__}; search_many takes several"
+                ", and their vectors as ready=QueryVectors(vectors, index.encoder_spec)"
             )
-        fields = dict(zip(names, values, strict=True))
-        id_ = fields["ids"] if "ids" in fields else content_id(None, text)
-        yield Document(id_, text, metadata=dict(fields.get("metadatas") or {}))
+        results = self.search_many(
+            [text], settings, where=where, exclude=exclude, reranker=reranker, **keywords
+        )
+        return Hits(next(results))
+
+    def search_many(
+        self,
+        texts: Iterable[str],
+        settings: SearchSettings | None = None,
+        *,
+        where: str | Mapping[str, Any] | None = None,
+        exclude: Iterable[str] = (),
+        reranker: Reranker | None = None,
+        ready: QueryVectors | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> Iterator[list[Hit]]:
+        """Find the best documents for each of several queries, in their order.
+
+        They are read as a stream and encoded in batches of 256, unless `ready` holds the vectors of
+        all of them. The other arguments, and the hits, are those of `search`.
+
+        Raises:
+            TypeError: `texts` or `exclude` is a single string, `settings`, `where`, `reranker` or
+                `ready` is something else, or a keyword is unknown.
+            ConfigError: a setting is out of range, or `ready` has not one vector of finite numbers
+                for each query.
+            BadInputError: a query, or a text of `exclude`, is empty or not valid Unicode.
+            EncoderMismatchError: the reranker was trained on the vectors of another encoder, or
+                `ready` was made by one.
+            FilterError: the filter does not parse.
+            What `encoder` raises, in the modes that need it.
+        """
+        require_several("texts", texts)
+        requested = search_settings(settings, keywords, ("where", "exclude", "reranker", "ready"))
+        return search_many(self._opened, texts, requested, where, exclude, reranker, ready)
+
+    def rank(
+        self,
+        texts: Iterable[str],
+        settings: SearchSettings | None = None,
+        *,
+        where: str | Mapping[str, Any] | None = None,
+        exclude: Iterable[str] = (),
+        ready: QueryVectors | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> Iterator[list[tuple[str, float]]]:
+        """The id and the score of each hit of `search_many`, in its order; no text is read.
+
+        Raises:
+            ConfigError: `settings` has `collapse`, which compares texts.
+            What `search_many` raises.
+        """
+        require_several("texts", texts)
+        requested = search_settings(settings, keywords, ("where", "exclude", "ready"))
+        return rank_many(self._opened, texts, requested, where, exclude, ready)
+
+    def more_like(
+        self,
+        id_: str,
+        settings: SearchSettings | None = None,
+        *,
+        start: int = 0,
+        where: str | Mapping[str, Any] | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> Hits:
+        """Find the documents that are most like one of the index; nothing is encoded.
+
+        What they are compared with is the last passage that begins at or before `start`, a
+        character offset in the text of the document: its stored vector and, in ``bm25`` and
+        ``hybrid``, the terms of its text and of the title. The other arguments, and the hits, are
+        those of `search`; the document itself is not among them.
+
+        Raises:
+            KeyError: the index holds no such document.
+            What `search_many` raises.
+        """
+        requested = search_settings(settings, keywords, ("start", "where"))
+        return find_similar(self._opened, id_, requested, start, where)
+
+    def candidates(
+        self, texts: Sequence[str], settings: SearchSettings | None = None
+    ) -> list[ScoredPassages]:
+        """What the mode ``hybrid`` fuses for each query, to try several fusions with one search.
+
+        The queries are encoded together. Raises what `search_many` raises.
+        """
+        return score_candidates(self._opened, texts, search_settings(settings, {}))
+
+    def browse(self, where: str | Mapping[str, Any] | None = None, *, k: int = 10) -> Hits:
+        """The first `k` documents that match a filter, without a query.
+
+        They come in ascending order of ids (by code point) as hits of their first passages, with
+        the score 0.
+
+        Raises:
+            ConfigError: `k` is below 1.
+            FilterError: the filter does not parse.
+        """
+        return list_documents(self._opened, where, k)
+
+    def excerpt(self, hit: Hit, before: int = 1, after: int = 1) -> Excerpt:
+        """The passage of a hit with its neighbors, as one stretch of the document's text.
+
+        Raises:
+            BadInputError: `before` or `after`, numbers of passages, is below 0.
+            KeyError: the document was deleted or replaced after the search.
+        """
+        return read_excerpt(self._opened, hit, before, after)
+
+    def vectors(self, hits: Iterable[Hit]) -> NDArray[np.float32]:
+        """(hits, dimensions) float32: the stored vectors of the passages of hits, in their order.
+
+        KeyError if a document was deleted or replaced after the search.
+        """
+        return read_vectors(self._opened, hits)
+
+    def facets(
+        self,
+        fields: Iterable[str],
+        text: str | None = None,
+        *,
+        where: str | Mapping[str, Any] | None = None,
+        limit: int = 10,
+        raw: bool = True,
+    ) -> Facets:
+        """Count the documents that have each value of metadata fields.
+
+        The counts are of all documents that a search can rank, not of its best hits. So a filter
+        for a value leaves as many documents as its count says. The modes ``dense`` and
+        ``hybrid`` rank every document that passes the filter (`documents`), ``bm25`` those of them
+        that share a term with the query (`matches`).
+
+        Args:
+            fields: names as a filter writes them: ``lang``, ``author.name``.
+            text: a query; None counts no matches.
+            where: count only documents that match this filter.
+            limit: maximum number of values of each field, the most frequent first; at least 1.
+            raw: as in `SearchSettings`, of ``word*`` alone: phrases and exclusions do not count.
+
+        Raises:
+            TypeError: `fields` is a single string.
+            ConfigError: `limit` is below 1.
+            BadInputError: the query is empty, or not valid Unicode.
+            FilterError: the filter does not parse, or a field is no metadata field.
+        """
+        return count_facets(self._opened, fields, text, where, limit=limit, raw=raw)
+
+    def fields(self) -> list[FieldSummary]:
+        """The metadata fields that filters can use, by name, with types and some of their values.
+
+        Empty for an index of format 2 or older.
+        """
+        with self._opened.view() as view:
+            return view.fields()
+
+    def filter_warning(self, where: str) -> str | None:
+        """What is doubtful about a filter, which searches warn of and `delete_where` refuses.
+
+        Doubtful are a field that no document has, and a comparison with a type that no document has
+        in the field: ``year = "2020"`` where years are numbers, ``tags = "geo"`` where tags are
+        lists. The text names the field, its types and the form that can match; None if all is well.
+
+        Raises:
+            FilterError: the filter does not parse.
+        """
+        from retriever.index.query_advice import describe_filter
+
+        return describe_filter(self._opened, where)
+
+    def difference(self, documents: Iterable[Document]) -> CorpusDifference:
+        """How the index differs from a corpus of distinct ids, in numbers of documents."""
+        return compare_corpus(self._opened, documents)
+
+    def term_weights(self, text: str, *, raw: bool = True) -> dict[str, float]:
+        """Lucene's idf, ln(1 + (N - df + 0.5) / (df + 0.5)), over the N live passages.
+
+        The terms are those of the text that a passage holds, in the order of the text. The terms
+        of its expansions follow, multiplied by their weights. `raw` is that of `facets`.
+        """
+        from retriever.index.query_advice import weigh_terms
+
+        return weigh_terms(self._opened, text, raw=raw)
+
+    def expansions(self, text: str, *, raw: bool = True) -> list[Expansion]:
+        """The terms that BM25 adds to the words of a query; `raw` is that of `facets`."""
+        from retriever.index.query_advice import expand_query
+
+        return expand_query(self._opened, text, raw=raw)
+
+    def suggestion(self, text: str) -> str | None:
+        """A text in which words that no document has are replaced by the nearest that one has.
+
+        See `retriever.search.syntax.correct_text`. A word that the vocabulary of the encoder has
+        whole stays, since the encoder knows it, and so does one with `expansions`. None if every
+        word is known, or nothing is near.
+        """
+        from retriever.index.query_advice import suggest_text
+
+        return suggest_text(self._opened, text)
+
+    def no_hits_reason(
+        self,
+        text: str,
+        settings: SearchSettings | None = None,
+        *,
+        where: str | Mapping[str, Any] | None = None,
+        exclude: Iterable[str] = (),
+        **keywords: Unpack[SearchKeywords],
+    ) -> str:
+        """Return why `search` with these arguments has no hits, and what to change."""
+        from retriever.index.query_advice import explain_no_hits
+
+        requested = search_settings(settings, keywords, ("where", "exclude"))
+        return explain_no_hits(self._opened, text, requested, where, exclude)
+
+    def has_flag(self, word: str) -> bool:
+        """Whether a document has a word with a hyphen before it, as in ``java -jar``."""
+        from retriever.index.query_advice import has_flag
+
+        return has_flag(self._opened, word)
+
+    def search_note(
+        self,
+        hits: Sequence[Hit],
+        settings: SearchSettings | None = None,
+        *,
+        where: str | Mapping[str, Any] | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> str | None:
+        """Return what to know of the `hits` of `search` with the other arguments; None for nothing.
+
+        In the mode ``bm25``, a query of stop words alone is looked for as a phrase in a limited
+        number of texts.
+        """
+        from retriever.index.query_advice import describe_hits
+
+        requested = search_settings(settings, keywords, ("where",))
+        return describe_hits(self._opened, hits, requested, where)
+
+    def hit_features(self, text: str, hits: Sequence[Hit], mode: Mode) -> NDArray[np.float64]:
+        """What tells whether hits of a query are relevant; see `retriever.search.calibration`."""
+        from retriever.index.query_advice import measure_hits
+
+        return measure_hits(self._opened, text, hits, mode)
+
+    def answer(
+        self,
+        hits: Sequence[Hit],
+        settings: SearchSettings | None = None,
+        *,
+        least: float | None = None,
+        **keywords: Unpack[SearchKeywords],
+    ) -> Answer | None:
+        """Whether the hits of a search hold an answer, by what `eval.calibrate` has learned.
+
+        Args:
+            hits: of one query, as `search` returned them.
+            settings: those of the search.
+            least: the least probability of an answer; None for the threshold that keeps the promise
+                on false answers.
+            keywords: those of the search.
+
+        Returns:
+            None if nothing was learned for the mode.
+
+        Raises:
+            ConfigError: `least` is not from 0 to 1, or nothing was learned for the mode.
+        """
+        from retriever.index.query_advice import judge_answer
+
+        requested = search_settings(settings, keywords, ("least",))
+        return judge_answer(self._opened, hits, requested, least)
+
+    def info(self) -> dict[str, Any]:
+        """What the index is and holds, as JSON values.
+
+        Sizes are in bytes; ``remains`` names what interrupted commands left beside it, and what
+        to do about each.
+        """
+        return describe_index(self._opened)
+
+    def verify(self) -> list[str]:
+        """Check every file, count and id; returns a line per problem, which names the file.
+
+        Raises DamagedIndexError if the database cannot be read at all.
+        """
+        return verify_index(self.store)
+
+    def export(self, output: str | Path, *, vectors: bool = False) -> Exported:
+        """Write the documents as JSON Lines, or the vectors as a NumPy array (``.npy``).
+
+        See `retriever.export_jsonl` and `retriever.export_npy`.
+        """
+        return export_index(self.store, Path(output), vectors=vectors)
+
+    def snapshot(self, target: str | Path) -> Backup:
+        """Copy the index, as one of its commits left it; see `retriever.snapshot_index`."""
+        from indexes import snapshot_index
+
+        return snapshot_index(self.folder, target)

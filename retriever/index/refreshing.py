@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from indexes import LANGUAGES
-from retriever.documents.document import Document
 from retriever.documents.reader import CorpusReader
 from retriever.documents.report import FilesReport
 from retriever.errors import (
@@ -23,22 +21,24 @@ from retriever.errors import (
     StorageError,
     require_extra,
 )
+from retriever.index.adding import make_indexer
 from retriever.index.fit_measurement import measure_fit
-from retriever.index.indexing import Indexer
 from retriever.index.indexing_run import IndexingReport, Progress
-from retriever.index.sources import Changes, Source, SourceMemory, memory_path
+from retriever.index.remembered_sources import note_moved, remembered_sources
+from retriever.index.sources import Changes, SourceMemory
 from retriever.search.fit import is_due
 from retriever.search.settings import FIT
 
 if TYPE_CHECKING:
-    from indexes import Stage, Store
+    from indexes import Stage, Store, Writer
     from retriever.index.index import Index
+    from retriever.index.writer_access import WriterAccess
+    from retriever.search.opened import OpenedIndex
 
+# Problems and missing sources that a message names.
 _NAMED = 10
-# Of 512 documents that may have moved.
-_BATCHES = 200
-# Files of an earlier reader that are read again at once, and those within a time limit, which is
-# looked at between batches.
+# Files of an earlier reader that are read again together; fewer with a time limit, which is
+# checked between batches.
 _OUTDATED_BATCH = 128
 _TIMED_BATCH = 16
 
@@ -71,105 +71,106 @@ class RefreshReport:
 
     @property
     def is_change(self) -> bool:
-        """Whether the index is another than before."""
+        """Whether the refresh changed the index."""
         return bool(self.added or self.changed or self.removed)
 
 
-def remembered_sources(store: Store) -> list[Source]:
-    """The sources that an index remembers, in the order of reading."""
-    if not memory_path(store).exists():
-        return []
-    with SourceMemory(store) as memory:
-        return memory.sources()
-
-
-def remembered_files(store: Store) -> FilesReport:
-    """The files of the sources that an index remembers, by what became of them."""
-    if not memory_path(store).exists():
-        return FilesReport()
-    with SourceMemory(store) as memory:
-        return memory.files_report()
-
-
-@contextmanager
-def remembered(
-    store: Store, reader: CorpusReader, indexer: Indexer, *, on_long: str | None, prune: bool
-) -> Iterator[Iterator[Document]]:
-    """The documents of a reader, whose sources are remembered if the block does not raise."""
-    with SourceMemory(store) as memory:
-        entered = memory.enter(reader, on_long)
-        changes = [memory.changes(one, every=True) for one in entered]
-        memory.begin(changes)
-        _note_moved(indexer, memory, changes)
-        yield memory.noted(reader, entered)
-        memory.finish(changes, removed=prune)
-        if prune:
-            kept = {one.number for one in entered}
-            memory.forget([one.number for one in memory.sources() if one.number not in kept])
-
-
-def refreshed(
-    index: Index, *, prune: bool, progress: Progress | None, stage: Stage, seconds: float | None
+def refresh_index(
+    access: WriterAccess,
+    *,
+    prune: bool,
+    progress: Progress | None,
+    stage: Stage,
+    seconds: float | None,
 ) -> RefreshReport:
-    """As `Index.refresh`."""
+    """Read again what has changed in the sources of an index; see `Index.refresh`."""
     deadline = None if seconds is None else time.monotonic() + seconds
-    if not remembered_sources(index.store):
+    store = access.opened.store
+    if not remembered_sources(store):
         raise SourceError(
-            f"{index.store}: the index remembers no sources; index them once more with `retriever "
+            f"{store}: the index remembers no sources; index them once more with `retriever "
             "index`, or in Python with Index.add(CorpusReader(...), remember=True)"
         )
-    report = IndexingReport()
-    readers = list[CorpusReader]()
-    with SourceMemory(index.store) as memory:
-        changes = _changes(memory, prune=prune)
-        if not any(one.read or one.gone for one in changes):
-            _measure_unchanged(index)
-            if any(stamp for one in changes for stamp, _ in one.seen.values()):
+    with SourceMemory(store) as memory:
+        changes = _find_changes(memory, prune=prune)
+        if not any(change.read or change.gone for change in changes):
+            _measure_unchanged(access)
+            if any(stamp for change in changes for stamp, _ in change.seen.values()):
                 # It only saves the next refresh some work.
                 with suppress(StorageError, IndexLockedError):
                     memory.finish(changes, removed=False)
-            return _report(report, changes, readers, memory.count())
-    with index._writer() as writer, SourceMemory(index.store) as memory:
-
-        def read(changes: Sequence[Changes]) -> bool:
-            """Read files again; returns whether some of them are to be read once more."""
-            memory.begin(changes)
-            # Files that are as they were bring nothing back that was deleted.
-            are_outdated = any(change.outdated for change in changes)
-            deleted_ids = memory.deleted_ids(writer.heads) if are_outdated else frozenset()
-            for change in changes:
-                if not change.read:
-                    continue
-                source = change.source
-                reader = CorpusReader.again(source.path, source.options["reader"], change.read)
-                readers.append(reader)
-                on_long = source.options["on_long"]
-                indexer = index._indexer(
-                    writer, on_long, progress=progress, stage=stage, report=report
-                )
-                _note_moved(indexer, memory, changes)
-                documents = memory.noted(reader, [source])
-                indexer.add(entry for entry in documents if entry.id not in deleted_ids)
-                indexer.merge()
-            for ids in memory.stale_ids():
-                report.deleted += writer.delete(ids)
-            return memory.finish(changes, removed=True)
-
-        is_open = True
+            return _report(IndexingReport(), changes, [], memory.count())
+    with access.writer() as writer, SourceMemory(store) as memory:
+        refresh = _Refresh(access.opened, writer, memory, progress, stage)
+        is_unfinished = True
         outdated: list[Changes] = []
         batch_size = _OUTDATED_BATCH if deadline is None else _TIMED_BATCH
-        while is_open:
+        while is_unfinished:
             # Another process may have refreshed it meanwhile.
-            changes = _changes(memory, prune=prune)
+            changes = _find_changes(memory, prune=prune)
             outdated = _without_outdated(changes, batch_size)
-            is_open = read(changes)
+            is_unfinished = refresh.read(changes)
             memory.forget([change.source.number for change in changes if change.missing])
-        read_again = _read_outdated(outdated, read, stage, deadline)
+        read_again = _read_outdated(outdated, refresh.read, stage, deadline)
         writer.merge(stage)
-        measure_fit(index._opened, writer)
-        result = _report(report, changes, readers, memory.count())
+        measure_fit(access.opened, writer)
+        result = _report(refresh.report, changes, refresh.readers, memory.count())
         postponed = sum(len(change.read) for change in outdated) - read_again
         return replace(result, outdated=read_again, postponed=postponed)
+
+
+class _Refresh:
+    """Reads changed files into an index, whose writer lock it has."""
+
+    def __init__(
+        self,
+        opened: OpenedIndex,
+        writer: Writer,
+        memory: SourceMemory,
+        progress: Progress | None,
+        stage: Stage,
+    ) -> None:
+        self.report = IndexingReport()
+        self.readers: list[CorpusReader] = []
+        self._opened = opened
+        self._writer = writer
+        self._memory = memory
+        self._progress = progress
+        self._stage = stage
+
+    def read(self, changes: Sequence[Changes]) -> bool:
+        """Read changed files, and delete what is gone; return whether to read some once more."""
+        memory = self._memory
+        memory.begin(changes)
+        # Files that are as they were bring nothing back that was deleted.
+        are_outdated = any(change.outdated for change in changes)
+        deleted_ids = memory.deleted_ids(self._writer.heads) if are_outdated else frozenset()
+        for change in changes:
+            if change.read:
+                self._read_source(change, changes, deleted_ids)
+        for ids in memory.stale_ids():
+            self.report.deleted += self._writer.delete(ids)
+        return memory.finish(changes, removed=True)
+
+    def _read_source(
+        self, change: Changes, changes: Sequence[Changes], deleted_ids: frozenset[str]
+    ) -> None:
+        """Index the changed files of one source."""
+        source = change.source
+        reader = CorpusReader.again(source.path, source.options["reader"], change.read)
+        self.readers.append(reader)
+        indexer = make_indexer(
+            self._opened,
+            self._writer,
+            source.options["on_long"],
+            progress=self._progress,
+            stage=self._stage,
+            report=self.report,
+        )
+        note_moved(indexer, self._memory, changes)
+        documents = self._memory.noted(reader, [source])
+        indexer.add(document for document in documents if document.id not in deleted_ids)
+        indexer.merge()
 
 
 def _read_outdated(
@@ -208,29 +209,22 @@ def _without_outdated(changes: Sequence[Changes], batch_size: int) -> list[Chang
     return batches
 
 
-def _measure_unchanged(index: Index) -> None:
+def _measure_unchanged(access: WriterAccess) -> None:
     """Measure the encoder's fit where a program has changed the index, as by `Index.delete`."""
-    with index._opened.view() as view:
+    with access.opened.view() as view:
         measured = view.setting(FIT, {})
         languages = view.setting(LANGUAGES, {})
         if not measured or not is_due(measured, view.passage_count, languages):
             return
     # The next refresh that can write does it.
-    with suppress(StorageError, IndexLockedError), index._writer() as writer:
-        measure_fit(index._opened, writer)
+    with suppress(StorageError, IndexLockedError), access.writer() as writer:
+        measure_fit(access.opened, writer)
 
 
-def _note_moved(indexer: Indexer, memory: SourceMemory, changes: Sequence[Changes]) -> None:
-    """Tell the indexer which documents files gave that are gone, and others that are read."""
-    if any(one.gone for one in changes):
-        for ids in islice(memory.stale_ids(), _BATCHES):
-            indexer.note_moved(ids)
-
-
-def _changes(memory: SourceMemory, *, prune: bool) -> list[Changes]:
-    """What has changed in all sources; SourceError if one is missing, unless `prune`."""
+def _find_changes(memory: SourceMemory, *, prune: bool) -> list[Changes]:
+    """Find the changes of all sources; SourceError if one is missing, unless `prune`."""
     changes = [memory.changes(source) for source in memory.sources()]
-    missing = [f"{one.source.path} {one.missing}" for one in changes if one.missing]
+    missing = [f"{change.source.path} {change.missing}" for change in changes if change.missing]
     if missing and not prune:
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         raise SourceError(
@@ -241,9 +235,10 @@ def _changes(memory: SourceMemory, *, prune: bool) -> list[Changes]:
 
 
 def _report(
-    report: IndexingReport, changes: Sequence[Changes], readers: Sequence[CorpusReader], held: int
+    report: IndexingReport, changes: Sequence[Changes], readers: Sequence[CorpusReader], count: int
 ) -> RefreshReport:
-    problems = [problem for one in changes for problem in one.unreadable]
+    """Return the report of a refresh, after which the sources hold `count` documents."""
+    problems = [problem for change in changes for problem in change.unreadable]
     skipped = len(problems) + sum(reader.skipped for reader in readers)
     problems += [problem for reader in readers for problem in reader.problems]
     files = FilesReport()
@@ -253,59 +248,65 @@ def _report(
         report.added,
         report.updated,
         report.deleted,
-        held - report.added - report.updated,
+        count - report.added - report.updated,
         skipped,
         tuple(problems[:_NAMED]),
-        dict(sum((one.left_out for one in changes), Counter())),
+        dict(sum((change.left_out for change in changes), Counter())),
         files=files.to_json(),
     )
 
 
 def watched(index: Index, stop: Event) -> Iterator[RefreshReport | BadInputError]:
-    """Refreshes an index when a source changes, until `stop`: each change, and what forbids one."""
+    """Refresh an index when a source changes, until `stop`; yield each change and each error."""
     require_extra("watch", "watching sources", "watchfiles")
-    from watchfiles import watch
-
-    # The system watches folders; files, which editors replace, are looked at once a second.
-    own = f"{index.store.folder.resolve()}/" if index.store.folder else "\n"
-    told: str | tuple[str, ...] = ""
+    # The last problems that were reported.
+    reported: str | tuple[str, ...] = ""
     while not stop.is_set():
         sources = remembered_sources(index.store)
-        folders = [one.path for one in sources if Path(one.path).is_dir()]
-        due = True
+        folders = [source.path for source in sources if Path(source.path).is_dir()]
+        is_due = True
         # The first refresh follows the first look, so that no change is between the two.
-        for events in (
-            watch(
-                *folders,
-                # The index may be below a folder that it is of.
-                watch_filter=lambda _, path: not path.startswith(own),
-                debounce=400,
-                step=100,
-                rust_timeout=1000,
-                yield_on_timeout=True,
-                ignore_permission_denied=True,
-                stop_event=stop,
-            )
-            if folders
-            else iter(lambda: stop.wait(1), True)
-        ):
+        for events in _watch_folders(index.store, folders, stop):
             try:
-                if due or events or len(folders) < len(sources):
+                # The system watches folders; files, which editors replace, are looked at once a
+                # second.
+                if is_due or events or len(folders) < len(sources):
                     report = index.refresh()
-                    due = False
-                    before = told
-                    told = report.problems
+                    is_due = False
+                    is_new = bool(report.problems) and report.problems != reported
+                    reported = report.problems
                     # Every refresh reports a file that cannot be read.
-                    if report.is_change or (told and told != before):
+                    if report.is_change or is_new:
                         yield report
             except IndexLockedError:
                 # Another process writes; the next tick tries again.
-                due = True
+                is_due = True
             except BadInputError as error:
                 # A folder that comes back is another one.
-                if told != (told := str(error)):
+                if reported != (reported := str(error)):
                     yield error
                 stop.wait(1)
                 break
             if remembered_sources(index.store) != sources:
                 break
+
+
+def _watch_folders(store: Store, folders: Sequence[str], stop: Event) -> Iterator[object]:
+    """Yield what has changed below folders, once a second or sooner; empty for nothing."""
+    if not folders:
+        return iter(lambda: stop.wait(1), True)
+    from watchfiles import watch
+
+    # The index may be below a folder that is one of its sources.
+    own = f"{store.folder.resolve()}/" if store.folder else "\n"
+    events: Iterator[object] = watch(
+        *folders,
+        watch_filter=lambda _, path: not path.startswith(own),
+        debounce=400,
+        step=100,
+        rust_timeout=1000,
+        yield_on_timeout=True,
+        ignore_permission_denied=True,
+        stop_event=stop,
+    )
+    return events

@@ -551,7 +551,9 @@ def excluded_texts(exclude: Iterable[str]) -> tuple[str, ...]:
     return texts
 
 
-def warn_doubtful(index: OpenedIndex, view: View, where: Where | None) -> None:
+def warn_doubtful(
+    index: OpenedIndex, view: View, where: Where | None, *, stacklevel: int = 3
+) -> None:
     """Warn of a filter that names a field or a type that no document has."""
     if where is not None and (problem := index.describe_doubt(view, where)):
-        warnings.warn(f"filter: {problem}", stacklevel=3)
+        warnings.warn(f"filter: {problem}", stacklevel=stacklevel)

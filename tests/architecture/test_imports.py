@@ -50,8 +50,6 @@ def test_no_modules_import_each_other(trees):
     """Within functions either; names for types alone do not count."""
     names = {_module(path).removesuffix(".__init__"): path for path in trees}
     graph = {name: _imported(trees[path], names) - {name} for name, path in names.items()}
-    # `Index.reindex` is another name of it.
-    graph["retriever.index.index"].discard("retriever.index.recreation")
     # Raises CycleError, which names the modules.
     graphlib.TopologicalSorter(graph).prepare()
 

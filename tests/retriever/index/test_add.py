@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import retriever.documents.passages
-import retriever.index.fit_measurement
+import retriever.index.adding
 import retriever.index.indexing
 from retriever import (
     CommitSettings,
@@ -494,7 +494,7 @@ def test_memory_does_not_grow_with_the_number_of_long_documents(
     # No segment is written, since merging has blocks of its own; no view is opened, since it reads
     # all that waits for a segment.
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 10**6)
-    monkeypatch.setattr(retriever.index.fit_measurement, "measure_fit", lambda *_: None)
+    monkeypatch.setattr(retriever.index.adding, "measure_fit", lambda *_: None)
     commit = CommitSettings(characters=8_000, window_pieces=400)
 
     def peak(count):

@@ -67,7 +67,7 @@ def test_an_index_that_another_process_fills_meanwhile_keeps_its_settings(folder
                 index.add(["a text"])
             return found
 
-        monkeypatch.setattr("retriever.index.index.holds_documents", seen)
+        monkeypatch.setattr("retriever.index.opening.holds_documents", seen)
         with pytest.raises(EncoderMismatchError, match="the index was made with"):
             Index.create(folder, encoder=Lengths(5))
         assert [document.text for document in index] == ["a text"]

@@ -1,0 +1,60 @@
+"""The sources that an index remembers, and those of a run, which it remembers from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from retriever.documents.report import FilesReport
+from retriever.index.sources import Changes, Source, SourceMemory, memory_path
+
+if TYPE_CHECKING:
+    from indexes import Store
+    from retriever.documents.document import Document
+    from retriever.documents.reader import CorpusReader
+    from retriever.index.indexing import Indexer
+
+# Batches, of 512 documents each, of documents that may have moved.
+_MOVED_BATCHES = 200
+
+
+def remembered_sources(store: Store) -> list[Source]:
+    """Return the sources that an index remembers, in the order of reading."""
+    if not memory_path(store).exists():
+        return []
+    with SourceMemory(store) as memory:
+        return memory.sources()
+
+
+def remembered_files(store: Store) -> FilesReport:
+    """Return the files of the sources that an index remembers, by what became of them."""
+    if not memory_path(store).exists():
+        return FilesReport()
+    with SourceMemory(store) as memory:
+        return memory.files_report()
+
+
+@contextmanager
+def remember_sources(
+    store: Store, reader: CorpusReader, indexer: Indexer, *, on_long: str | None, prune: bool
+) -> Iterator[Iterator[Document]]:
+    """Yield the documents of a reader; remember its sources if the block does not raise."""
+    with SourceMemory(store) as memory:
+        sources = memory.enter(reader, on_long)
+        changes = [memory.changes(source, every=True) for source in sources]
+        memory.begin(changes)
+        note_moved(indexer, memory, changes)
+        yield memory.noted(reader, sources)
+        memory.finish(changes, removed=prune)
+        if prune:
+            numbers = {source.number for source in memory.sources()}
+            memory.forget(sorted(numbers - {source.number for source in sources}))
+
+
+def note_moved(indexer: Indexer, memory: SourceMemory, changes: Sequence[Changes]) -> None:
+    """Tell the indexer which documents files gave that are gone or read again."""
+    if any(change.gone for change in changes):
+        for ids in islice(memory.stale_ids(), _MOVED_BATCHES):
+            indexer.note_moved(ids)
