@@ -4,8 +4,8 @@
 
 Every index holds sentences and made vectors of 384 dimensions; the encoder looks vectors up, so
 that encoding takes no time. Each query is asked twice in a row, with the mechanism and without it,
-in alternating order, after a pass that warms both. `$RETRIEVER_DATA/oewn_sentences/corpus.jsonl`
-has the sentences.
+in alternating order. The first queries are not counted. The sentences are those of
+`$RETRIEVER_DATA/oewn_sentences/corpus.jsonl`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from indexes.filters.columns import Ranks, RanksCache
 from indexes.folder.view import FolderView
-from indexes.protocol import Mode
+from indexes.folder.writer import FolderWriter
+from indexes.protocol import Mode, NewDocument
 from indexes.vectors.flat import QuantizedVectors
 from indexes.vectors.search import ListSearcher
 from retriever import Index
@@ -43,6 +44,7 @@ NARROW = "n < 50"  # one passage in twenty
 WIDE = "n < 500"  # every second passage
 _WARM_UP = 20  # queries; flat segments are quantized meanwhile
 _ANALYZED = 3000  # sentences
+_PASSAGES_OF_LONG = 200
 
 
 class MadeEncoder:
@@ -68,7 +70,7 @@ class Mechanism(NamedTuple):
     turned_off: Callable[[], Any]
     mode: Mode
     where: str | None = None
-    index_type: str = "auto"
+    index: str = "ivf-sq8"
 
 
 def quantized_vectors() -> Any:
@@ -106,6 +108,19 @@ def remembered_ranks() -> Iterator[None]:
 
 
 @contextmanager
+def remembered_checksums() -> Iterator[None]:
+    """Compare the document of each hit with its checksum."""
+    passages = FolderView.passages
+
+    def check(view: FolderView, numbers: Sequence[int]) -> Any:
+        view.commit.verified.clear()
+        return passages(view, numbers)
+
+    with patch.object(FolderView, "passages", check):
+        yield
+
+
+@contextmanager
 def remembered_doubts() -> Iterator[None]:
     """Look up for each query whether its filter names fields that no document has."""
     describe_doubt = OpenedIndex.describe_doubt
@@ -125,7 +140,8 @@ MECHANISMS = (
     Mechanism("remembered filters", remembered_filters, "bm25", NARROW),
     Mechanism("remembered filters", remembered_filters, "hybrid", WIDE),
     Mechanism("remembered values of a field", remembered_ranks, "hybrid", WIDE),
-    Mechanism("remembered checks of a filter", remembered_doubts, "bm25", NARROW),
+    Mechanism("remembered doubts about a filter", remembered_doubts, "bm25", NARROW),
+    Mechanism("remembered checksums of documents", remembered_checksums, "bm25", None, "long"),
 )
 
 
@@ -149,10 +165,11 @@ def main() -> None:
         passages = list(itertools.islice(itertools.cycle(sentences[:-count]), size))
         with tempfile.TemporaryDirectory() as folder:
             encoder = MadeEncoder(queries)
-            for index_type in ("flat", "auto"):
+            for index_type in ("flat", "ivf-sq8"):
                 build(Path(folder) / index_type, encoder, passages, index_type)
+            build_long(Path(folder) / "long", encoder, passages)
             for mechanism in MECHANISMS:
-                times = compare(Path(folder) / mechanism.index_type, encoder, mechanism, queries)
+                times = compare(Path(folder) / mechanism.index, encoder, mechanism, queries)
                 search = " ".join(filter(None, (mechanism.mode, mechanism.where)))
                 print_row(mechanism.name, search, size, *times)
 
@@ -163,6 +180,21 @@ def build(folder: Path, encoder: MadeEncoder, passages: Sequence[str], index_typ
     vectors = (row for _, _, rows in synthetic.blocks(0, len(passages)) for row in rows)
     with Index.create(folder, encoder=encoder, index_type=index_type) as index:
         index.add(documents, vectors=vectors)
+
+
+def build_long(folder: Path, encoder: MadeEncoder, passages: Sequence[str]) -> None:
+    """Make an index of documents of 200 passages each."""
+    Index.create(folder, encoder=encoder).close()
+    with FolderWriter(folder) as writer:
+        documents = []
+        for start in range(0, len(passages), _PASSAGES_OF_LONG):
+            chunk = passages[start : start + _PASSAGES_OF_LONG]
+            stops = list(itertools.accumulate(len(passage) for passage in chunk))
+            spans = list(zip([0, *stops[:-1]], stops, strict=True))
+            documents.append(NewDocument(str(start), None, "".join(chunk), {}, bytes(16), spans))
+        vectors = np.concatenate([rows for _, _, rows in synthetic.blocks(0, len(passages))])
+        analyzer = Analyzer()
+        writer.commit(documents, vectors, map(analyzer.tokens, passages))
 
 
 def compare(

@@ -1,8 +1,8 @@
 """The BM25 variants: their settings and formulas.
 
-With f the frequency of a term in a passage, df the number of live passages that hold it, N the
-number of live passages, L = 1 - b + b * length / mean length, a passage scores the sum over the
-query's terms that it holds, each as often as the query repeats it, of idf * weight:
+Let f be the frequency of a term in a passage, df the number of live passages that hold the term, N
+the number of live passages, and L = 1 - b + b * length / mean length. The score of a passage is the
+sum of idf * weight over the terms of the query that it holds, repeated terms included:
 
 =========  ============================  =========================================================
 variant    idf                           weight
@@ -15,13 +15,13 @@ bm25l      ln((N+1)/(df+0.5))            (k1+1)*(f/L + delta) / (k1 + f/L + delt
 okapi      ln((N-df+0.5)/(df+0.5))       (k1+1)*f / (f + k1*L)
 =========  ============================  =========================================================
 
-The first five are those of Kamphuis, de Vries, Boytsov and Lin, "Which BM25 Do You Mean? A
-Large-Scale Reproducibility Study of Scoring Variants" (ECIR 2020), with robertson's idf floored
-at zero as in bm25s. bm25+ is from Lv and Zhai, "Lower-Bounding Term Frequency Normalization"
-(CIKM 2011), bm25l from their "When Documents Are Very Long, BM25 Fails!" (SIGIR 2011); as there,
-terms that a passage does not hold add nothing (bm25s and rank-bm25 add the weight at f = 0, which
-makes bm25+ rank as if delta were zero). okapi is rank-bm25's BM25Okapi: an idf below zero is
-replaced by epsilon times the mean idf of the whole vocabulary, which can itself be negative.
+The first five are from Kamphuis, de Vries, Boytsov and Lin, "Which BM25 Do You Mean? A Large-Scale
+Reproducibility Study of Scoring Variants" (ECIR 2020). The idf of robertson is at least zero, as in
+bm25s. bm25+ is from Lv and Zhai, "Lower-Bounding Term Frequency Normalization" (CIKM 2011), and
+bm25l from their "When Documents Are Very Long, BM25 Fails!" (SIGIR 2011). As in these papers, terms
+that a passage does not hold add nothing. bm25s and rank-bm25 add the weight at f = 0, so that bm25+
+ranks as if delta were zero. okapi is BM25Okapi of rank-bm25: epsilon times the mean idf of the
+whole vocabulary replaces an idf below zero, and can itself be negative.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from indexes.settings import Checked, setting
 
 if TYPE_CHECKING:
-    # At run time it is imported where it is used, so that help pages load without it.
+    # Imported where it is used at run time, so that help pages load without it.
     import numpy as np
     from numpy.typing import NDArray
 
-# A term of a passage that begins so is not of its text but of a label of its document, such as the
-# name of the file. Its idf is that of the more frequent of the two, so that a name that all files
-# share counts nothing, and a rare name no more than the word in a text.
+# The first character of a term that comes from a label of the document, such as the name of its
+# file, and not from the text. The more frequent of label and text gives the idf. So a name that all
+# files share counts nothing, and a rare name counts no more than the word in a text.
 LABEL = "\x1f"
-# A word of a label counts so much beside the same word of a text.
+# The weight of a word in a label, relative to the same word in a text.
 LABEL_WEIGHT = 0.6
 
 BM25Variant = Literal["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
-_DELTA = {"bm25+": 1.0, "bm25l": 0.5}
+# Used if the settings name no delta; see Lv and Zhai.
+_DEFAULT_DELTAS = {"bm25+": 1.0, "bm25l": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,9 @@ class BM25Settings(Checked):
 
 
 def idf(variant: BM25Variant, df: int, passages: int) -> float:
-    """The variant's idf of a term in `df` of `passages` passages, 1 <= df <= passages.
+    """Return the idf of a term that `df` of `passages` passages hold, 1 <= df <= passages.
 
-    Only okapi's can be negative: the caller replaces it, which needs the whole vocabulary.
+    Only the idf of okapi can be negative. The caller replaces it, which needs the whole vocabulary.
     """
     odds = (passages - df + 0.5) / (df + 0.5)
     match variant:
@@ -97,10 +98,10 @@ def idf(variant: BM25Variant, df: int, passages: int) -> float:
 
 
 def mean_okapi_idf(frequencies: NDArray[np.int64], passages: int) -> float:
-    """The mean of okapi's idf over a vocabulary, of (terms,) document frequencies of 1 or more.
+    """Return the mean okapi idf of a vocabulary from its (terms,) document frequencies, 1 or more.
 
-    Terms of one frequency are added as one, the least frequent first: the sum does not depend on
-    the order of the terms, and so not on how the index is divided or stored.
+    Terms of equal frequency are added together, the least frequent first. So the sum does not
+    depend on the order of the terms, nor on how the index is stored.
     """
     import numpy as np
 
@@ -110,9 +111,9 @@ def mean_okapi_idf(frequencies: NDArray[np.int64], passages: int) -> float:
 
 
 class Formula(NamedTuple):
-    """What weights are computed from, here and in `inner_loops.c`."""
+    """The numbers that weights are computed from, here and in `inner_loops.c`."""
 
-    is_lifted: bool  # whether delta is added to the normalized frequency, as in BM25L
+    is_lifted: bool  # whether delta is added to the normalized frequency, as in bm25l
     slope: float
     constant: float
     k1: float
@@ -121,26 +122,26 @@ class Formula(NamedTuple):
 
 
 def formula_of(settings: BM25Settings, mean_length: float) -> Formula:
-    """The formula of a variant; `mean_length` is 0 where no passage holds a term."""
+    """Return the formula of a variant; `mean_length` is 0 if no passage holds a term."""
     variant = settings.variant
     k1 = settings.k1
     b = settings.b
     delta = settings.delta
-    usual = _DELTA.get(variant, 0.0)
+    default_delta = _DEFAULT_DELTAS.get(variant, 0.0)
     return Formula(
         variant == "bm25l",
         b / (mean_length or 1),
         1 - b,
         k1,
         1.0 if variant in ("lucene", "robertson") else k1 + 1,
-        delta if variant in _DELTA and delta is not None else usual,
+        delta if variant in _DEFAULT_DELTAS and delta is not None else default_delta,
     )
 
 
 def weights(
     formula: Formula, frequencies: NDArray[np.unsignedinteger], lengths: NDArray[np.uint32]
 ) -> NDArray[np.float64]:
-    """(m,) float64: the weight of a term in m passages that hold it `frequencies` times."""
+    """Return (m,) weights of a term in m passages that hold it `frequencies` times."""
     import numpy as np
 
     is_lifted, slope, constant, k1, scale, delta = formula

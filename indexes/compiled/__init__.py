@@ -1,7 +1,7 @@
-"""The compiled form of what a query does for every posting or passage; None if there is none.
+"""The compiled inner loops of a query; `compiled` is None if they were not built.
 
-It is built with the package if there is a C compiler. Without it the same is done in Python and
-NumPy, with the same results up to rounding, several times slower.
+They are built with the package if there is a C compiler. Without them, Python and NumPy give the
+same results up to rounding, several times slower.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 __all__ = ["compiled"]
 
 compiled: Any = None
-# It reads the files as they are, and their numbers are little-endian.
+# The loops read the files as they are, and numbers in files are little-endian.
 if sys.byteorder == "little":
     with suppress(ImportError):
         compiled = importlib.import_module("indexes.compiled._inner_loops")

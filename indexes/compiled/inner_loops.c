@@ -1,10 +1,14 @@
-/* What a query does for every posting or passage: BM25 looks up terms, weighs and finds the best
- * passages; a filter looks up its bits; vectors are scanned, and equal ones scored exactly.
+/* The inner loops of a query, over postings and vectors.
  *
- * The modules that call these functions hold the same in Python and NumPy, for where there was no
- * compiler. Both do the same operations on the same numbers in the same order, so that scores are
- * equal to the last bit; that is why products and sums must not be contracted (see setup.py).
- * `near` has no such form: it finds candidates, which are scored again by `dots`.
+ *   find  looks up a term.
+ *   best  scores the passages of a segment by BM25 and selects the best.
+ *   near  finds candidates among vectors of eight bits.
+ *   dots  scores vectors in double precision.
+ *
+ * The modules that call find, best and dots have the same in Python and NumPy, for installations
+ * without a compiler. Both forms do the same operations in the same order, so that scores are equal
+ * to the last bit. That is why products and sums must not be contracted (see setup.py). `near` has
+ * no other form: without it, all vectors are scored.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -14,59 +18,62 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Passages whose scores are summed together: 128 kB, which stay in the cache. */
 #define WINDOW 16384
-/* How many postings ahead the length of a passage is fetched. */
-#define AHEAD 32
-/* How many vectors ahead one is fetched. */
+/* Postings between the one that is scored and the one whose passage length is prefetched. */
+#define POSTINGS_AHEAD 32
+/* Vectors between the one that is scored and the one that is prefetched. */
 #define ROWS_AHEAD 4
 
 typedef struct {
     double score;
     uint32_t position;
-} Found;
+} Hit;
 
 typedef struct {
-    double factor;   /* of the weights of the term */
-    Py_ssize_t next; /* the first posting that is not in a window yet */
-    Py_ssize_t stop;
+    double factor;    /* multiplies the weights of the term */
+    Py_ssize_t next;  /* the first posting behind the window */
+    Py_ssize_t stop;  /* behind the last posting */
     Py_ssize_t begin; /* the first posting in the window */
-    Py_ssize_t rarer; /* the number of the term that is offered in this one's place */
+    /* Of the array of terms, not of this term: entry r has the number of the term with rank r, the
+     * rarest first. */
+    Py_ssize_t by_rank;
 } Term;
 
-/* The weight of a term in a passage; see indexes.bm25.formulas. */
+/* The numbers of a BM25 variant; see indexes.bm25.formulas. */
 typedef struct {
-    int lifted; /* whether delta is added to the normalized frequency, as in BM25L */
+    int is_lifted; /* whether delta is added to the normalized frequency, as in bm25l */
     double slope, constant, k1, scale, delta;
 } Formula;
 
-/* What is read of a segment. */
+/* The postings and passages of a segment. */
 typedef struct {
     const uint32_t *positions;
     const void *frequencies;
     Py_ssize_t width; /* bytes of a frequency */
     const uint32_t *lengths;
     uint64_t passages;
-    const uint8_t *live;    /* a byte for each passage, or NULL where all are */
-    const uint8_t *allowed; /* a bit for each passage, or NULL where all are */
+    const uint8_t *live;    /* a byte for each passage; NULL if all are live */
+    const uint8_t *allowed; /* a bit for each passage; NULL if all are allowed */
 } Segment;
 
-/* (WINDOW,) zeros that the last search has left behind, or NULL. Changed with the GIL held. */
+/* (WINDOW,) zeros for the next search, or NULL. Hold the GIL to change it. */
 static double *spare_window = NULL;
 
-/* Among equal scores the passage that was added later is the worse one. */
+/* Return whether a hit ranks below another; of equal scores the later passage ranks below. */
 static int
-is_worse(Found one, Found other)
+is_worse(Hit hit, Hit other)
 {
-    if (one.score != other.score)
-        return one.score < other.score;
-    return one.position > other.position;
+    if (hit.score != other.score)
+        return hit.score < other.score;
+    return hit.position > other.position;
 }
 
-/* Restore a heap with the worst on top, but for the one at `place`, below it. */
+/* Restore the heap below `place`; the worst hit is on top. */
 static void
-sift_down(Found *heap, Py_ssize_t size, Py_ssize_t place)
+sift_down(Hit *heap, Py_ssize_t size, Py_ssize_t place)
 {
-    Found moved = heap[place];
+    Hit moved = heap[place];
     for (;;) {
         Py_ssize_t child = 2 * place + 1;
         if (child >= size)
@@ -82,13 +89,13 @@ sift_down(Found *heap, Py_ssize_t size, Py_ssize_t place)
 }
 
 static void
-make_heap(Found *heap, Py_ssize_t size)
+make_heap(Hit *heap, Py_ssize_t size)
 {
     for (Py_ssize_t place = size / 2; place-- > 0;)
         sift_down(heap, size, place);
 }
 
-/* How often posting `i` holds its term. */
+/* Return the frequency of a posting. */
 static inline uint32_t
 frequency_at(const Segment *segment, Py_ssize_t i)
 {
@@ -102,12 +109,13 @@ frequency_at(const Segment *segment, Py_ssize_t i)
     }
 }
 
+/* Return the weight of a term in a passage of `length` terms. */
 static inline double
 weight_of(const Formula *formula, uint32_t frequency, uint32_t length)
 {
     double norm = length * formula->slope;
     norm += formula->constant;
-    if (formula->lifted) {
+    if (formula->is_lifted) {
         double lifted = frequency / norm + formula->delta;
         return formula->scale * lifted / (formula->k1 + lifted);
     }
@@ -118,15 +126,16 @@ weight_of(const Formula *formula, uint32_t frequency, uint32_t length)
     return weight + formula->delta;
 }
 
+/* Return whether the bit at a place is set. */
 static inline int
 is_set(const uint8_t *bits, uint64_t place)
 {
     return bits[place >> 3] >> (place & 7) & 1;
 }
 
-/* Add what the terms give to the passages of a window; -INFINITY stands for one not to be found.
- * Returns whether positions ascend and exist, and passages are as long as their terms are frequent.
- */
+/* Add the scores of all terms to the passages of a window. The score of a passage that must not be
+ * found is -INFINITY. Return whether the postings are possible: positions ascend and exist, and no
+ * frequency exceeds the length of its passage. */
 static int
 sum_window(double *scores, Term *terms, Py_ssize_t count, const Segment *segment,
            const Formula *formula, uint32_t first)
@@ -144,9 +153,10 @@ sum_window(double *scores, Term *terms, Py_ssize_t count, const Segment *segment
             if (place <= last || position >= segment->passages)
                 return 0;
 #if defined(__GNUC__)
-            /* Lengths lie too far apart for the processor to guess which is next. */
-            if (next + AHEAD < stop && positions[next + AHEAD] < segment->passages)
-                __builtin_prefetch(lengths + positions[next + AHEAD]);
+            /* The processor cannot predict which length is next. */
+            if (next + POSTINGS_AHEAD < stop
+                && positions[next + POSTINGS_AHEAD] < segment->passages)
+                __builtin_prefetch(lengths + positions[next + POSTINGS_AHEAD]);
 #endif
             uint32_t frequency = frequency_at(segment, next), length = lengths[position];
             if (frequency == 0 || length < frequency)
@@ -163,32 +173,32 @@ sum_window(double *scores, Term *terms, Py_ssize_t count, const Segment *segment
     return 1;
 }
 
-/* Offer each passage of the window that holds a term, once: those of rare terms, which score most,
- * first. Returns the size of the heap. */
+/* Offer the passages of a window to the heap of the `k` best, and set their scores to zero.
+ * Passages with rare terms come first, since they score most. Return the size of the heap. */
 static Py_ssize_t
 offer_window(double *scores, const Term *terms, Py_ssize_t count, const uint32_t *positions,
-             uint32_t first, Found *heap, Py_ssize_t size, Py_ssize_t k)
+             uint32_t first, Hit *heap, Py_ssize_t size, Py_ssize_t k)
 {
     for (Py_ssize_t rank = 0; rank < count; rank++) {
-        Py_ssize_t t = terms[rank].rarer;
+        Py_ssize_t t = terms[rank].by_rank;
         for (Py_ssize_t next = terms[t].begin; next < terms[t].next; next++) {
-            Found found = {scores[positions[next] - first], positions[next]};
+            Hit hit = {scores[positions[next] - first], positions[next]};
             if (size == k) {
-                if (!is_worse(heap[0], found))
+                if (!is_worse(heap[0], hit))
                     continue;
-                heap[0] = found;
+                heap[0] = hit;
                 sift_down(heap, size, 0);
             }
-            else if (found.score == -INFINITY) {
+            else if (hit.score == -INFINITY) {
                 continue;
             }
             else {
-                heap[size++] = found;
+                heap[size++] = hit;
                 if (size == k)
                     make_heap(heap, size);
             }
-            /* Not again, by another term. */
-            scores[found.position - first] = -INFINITY;
+            /* Another term must not offer it again. */
+            scores[hit.position - first] = -INFINITY;
         }
     }
     for (Py_ssize_t t = 0; t < count; t++)
@@ -197,26 +207,25 @@ offer_window(double *scores, const Term *terms, Py_ssize_t count, const uint32_t
     return size;
 }
 
-/* One window of passages after the other is summed, term after term, in an array that stays in the
- * cache; then each posting offers its passage. Returns how many were found, best first, or -1 where
- * postings are impossible. */
+/* Find the `k` best passages, window after window. Return their number, best first in the heap, or
+ * -1 if postings are impossible. */
 static Py_ssize_t
 find_best(double *scores, Term *terms, Py_ssize_t count, const Segment *segment,
-          const Formula *formula, Found *heap, Py_ssize_t k)
+          const Formula *formula, Hit *heap, Py_ssize_t k)
 {
     const uint32_t *positions = segment->positions;
     Py_ssize_t size = 0;
     for (;;) {
         uint32_t lowest = UINT32_MAX;
-        int left = 0;
+        int has_postings = 0;
         for (Py_ssize_t t = 0; t < count; t++) {
             if (terms[t].next < terms[t].stop) {
-                left = 1;
+                has_postings = 1;
                 if (positions[terms[t].next] < lowest)
                     lowest = positions[terms[t].next];
             }
         }
-        if (!left)
+        if (!has_postings)
             break;
         uint32_t first = lowest - lowest % WINDOW;
         if (!sum_window(scores, terms, count, segment, formula, first))
@@ -226,7 +235,7 @@ find_best(double *scores, Term *terms, Py_ssize_t count, const Segment *segment,
     if (size < k)
         make_heap(heap, size);
     for (Py_ssize_t last = size - 1; last > 0; last--) {
-        Found worst = heap[0];
+        Hit worst = heap[0];
         heap[0] = heap[last];
         heap[last] = worst;
         sift_down(heap, last, 0);
@@ -234,9 +243,9 @@ find_best(double *scores, Term *terms, Py_ssize_t count, const Segment *segment,
     return size;
 }
 
-/* Set the terms, and rank them by their number of postings. Returns whether these exist. */
+/* Initialize the terms and rank them by number of postings. Return whether all ranges exist. */
 static int
-divide(Term *terms, Py_ssize_t count, const int64_t *ranges, const double *factors,
+set_terms(Term *terms, Py_ssize_t count, const int64_t *ranges, const double *factors,
        Py_ssize_t postings)
 {
     for (Py_ssize_t t = 0; t < count; t++) {
@@ -248,22 +257,22 @@ divide(Term *terms, Py_ssize_t count, const int64_t *ranges, const double *facto
         terms[t].stop = (Py_ssize_t)stop;
         Py_ssize_t rank = t;
         for (; rank > 0; rank--) {
-            const Term *before = &terms[terms[rank - 1].rarer];
+            const Term *before = &terms[terms[rank - 1].by_rank];
             if (before->stop - before->next <= stop - start)
                 break;
-            terms[rank].rarer = terms[rank - 1].rarer;
+            terms[rank].by_rank = terms[rank - 1].by_rank;
         }
-        terms[rank].rarer = t;
+        terms[rank].by_rank = t;
     }
     return 1;
 }
 
-/* Release what was given. Returns whether its sizes fit; sets an error where they do not. */
+/* Release buffers, and set an error unless their sizes fit. Return whether they do. */
 static int
-release(Py_buffer *given, int number, int fits)
+release(Py_buffer *buffers, int number, int fits)
 {
     for (int i = 0; i < number; i++)
-        PyBuffer_Release(&given[i]);
+        PyBuffer_Release(&buffers[i]);
     if (!fits)
         PyErr_SetString(PyExc_ValueError, "arrays of sizes that do not fit");
     return fits;
@@ -273,13 +282,14 @@ static PyObject *
 best(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer given[9];
-    Py_buffer *positions = &given[0], *frequencies = &given[1], *ranges = &given[2];
-    Py_buffer *factors = &given[3], *lengths = &given[4], *live = &given[5], *allowed = &given[6];
-    Py_buffer *best_positions = &given[7], *best_scores = &given[8];
+    Py_buffer buffers[9];
+    Py_buffer *positions = &buffers[0], *frequencies = &buffers[1], *ranges = &buffers[2];
+    Py_buffer *factors = &buffers[3], *lengths = &buffers[4], *live = &buffers[5];
+    Py_buffer *allowed = &buffers[6];
+    Py_buffer *best_positions = &buffers[7], *best_scores = &buffers[8];
     Formula formula;
     if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*pdddddy*y*w*w*:best", positions, frequencies, ranges,
-                          factors, lengths, &formula.lifted, &formula.slope, &formula.constant,
+                          factors, lengths, &formula.is_lifted, &formula.slope, &formula.constant,
                           &formula.k1, &formula.scale, &formula.delta, live, allowed,
                           best_positions, best_scores))
         return NULL;
@@ -306,11 +316,11 @@ best(PyObject *module, PyObject *arguments)
     if (scores == NULL)
         scores = PyMem_Calloc(WINDOW, sizeof(double));
     Term *terms = PyMem_Calloc((size_t)count + 1, sizeof(Term));
-    Found *heap = PyMem_Calloc((size_t)k + 1, sizeof(Found));
+    Hit *heap = PyMem_Calloc((size_t)k + 1, sizeof(Hit));
     if (scores == NULL || terms == NULL || heap == NULL) {
         PyErr_NoMemory();
     }
-    else if (fits && (fits = divide(terms, count, ranges->buf, factors->buf, postings))) {
+    else if (fits && (fits = set_terms(terms, count, ranges->buf, factors->buf, postings))) {
         Py_BEGIN_ALLOW_THREADS
         size = find_best(scores, terms, count, &segment, &formula, heap, k);
         int64_t *found_positions = best_positions->buf;
@@ -321,23 +331,23 @@ best(PyObject *module, PyObject *arguments)
         }
         Py_END_ALLOW_THREADS
     }
-    /* What was not finished may have left something behind. */
+    /* Only a search that finished has left zeros. */
     if (size >= 0 && spare_window == NULL)
         spare_window = scores;
     else
         PyMem_Free(scores);
     PyMem_Free(terms);
     PyMem_Free(heap);
-    if (!release(given, 9, fits) || PyErr_Occurred())
+    if (!release(buffers, 9, fits) || PyErr_Occurred())
         return NULL;
     return PyLong_FromSsize_t(size);
 }
 
-/* The place of a term between two others, -1 if it is not there, or -2 - place where the bytes of
- * the term with that place are impossible. */
+/* Return the place of a term from `low` to before `high`, or -1 if it is not there. -2 - place says
+ * that the bytes of the term at that place are impossible. */
 static Py_ssize_t
 search_terms(const char *terms, const int64_t *offsets, Py_ssize_t low, Py_ssize_t high,
-             const char *wanted, Py_ssize_t size)
+             const char *term, Py_ssize_t size)
 {
     int64_t begin = offsets[2 * low], end = offsets[2 * high];
     while (low < high) {
@@ -346,7 +356,7 @@ search_terms(const char *terms, const int64_t *offsets, Py_ssize_t low, Py_ssize
         if (start < begin || stop < start || end < stop)
             return -2 - middle;
         Py_ssize_t own = (Py_ssize_t)(stop - start);
-        int order = memcmp(terms + start, wanted, (size_t)(own < size ? own : size));
+        int order = memcmp(terms + start, term, (size_t)(own < size ? own : size));
         if (order == 0)
             order = (own > size) - (own < size);
         if (order == 0)
@@ -363,23 +373,23 @@ static PyObject *
 find(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer given[3];
-    Py_buffer *terms = &given[0], *offsets = &given[1], *wanted = &given[2];
+    Py_buffer buffers[3];
+    Py_buffer *terms = &buffers[0], *offsets = &buffers[1], *term = &buffers[2];
     Py_ssize_t low, high, place = -1;
-    if (!PyArg_ParseTuple(arguments, "y*y*nny*:find", terms, offsets, &low, &high, wanted))
+    if (!PyArg_ParseTuple(arguments, "y*y*nny*:find", terms, offsets, &low, &high, term))
         return NULL;
     Py_ssize_t rows = offsets->len / (Py_ssize_t)(2 * sizeof(int64_t));
     const int64_t *first = offsets->buf;
     int fits = 0 <= low && low <= high && high < rows && 0 <= first[2 * low]
                && first[2 * low] <= first[2 * high] && first[2 * high] <= terms->len;
     if (fits)
-        place = search_terms(terms->buf, first, low, high, wanted->buf, wanted->len);
-    if (!release(given, 3, fits))
+        place = search_terms(terms->buf, first, low, high, term->buf, term->len);
+    if (!release(buffers, 3, fits))
         return NULL;
     return PyLong_FromSsize_t(place);
 }
 
-/* Eight sums side by side, so that the order of additions is the same wherever it is compiled. */
+/* Return the inner product. Eight sums side by side fix the order of additions. */
 static inline double
 dot(const float *vector, const double *query, Py_ssize_t dimensions)
 {
@@ -399,13 +409,14 @@ dot(const float *vector, const double *query, Py_ssize_t dimensions)
 #define PREFETCH(address)
 #endif
 
-/* With wider registers where the processor has them: the same operations in the same order. */
+/* Wider registers if the processor has them; the operations and their order stay the same. */
 #if defined(__x86_64__) && defined(__linux__) && defined(__GLIBC__) && !defined(__clang__)
 #define TARGET_CLONES __attribute__((target_clones("avx2", "default")))
 #else
 #define TARGET_CLONES
 #endif
 
+/* Score the vectors at the given positions. Return whether all positions exist. */
 TARGET_CLONES
 static int
 score_rows(const float *vectors, uint64_t rows, const int64_t *position, Py_ssize_t number,
@@ -414,7 +425,7 @@ score_rows(const float *vectors, uint64_t rows, const int64_t *position, Py_ssiz
     for (Py_ssize_t i = 0; i < number; i++) {
         if ((uint64_t)position[i] >= rows)
             return 0;
-        /* The processor does not guess which rows are next. */
+        /* The processor cannot predict which row is next. */
         if (i + ROWS_AHEAD < number && (uint64_t)position[i + ROWS_AHEAD] < rows)
             for (Py_ssize_t ahead = 0; ahead < dimensions; ahead += 16)
                 PREFETCH(vectors + position[i + ROWS_AHEAD] * dimensions + ahead);
@@ -427,8 +438,9 @@ static PyObject *
 dots(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer given[4];
-    Py_buffer *vectors = &given[0], *positions = &given[1], *query = &given[2], *scores = &given[3];
+    Py_buffer buffers[4];
+    Py_buffer *vectors = &buffers[0], *positions = &buffers[1];
+    Py_buffer *query = &buffers[2], *scores = &buffers[3];
     if (!PyArg_ParseTuple(arguments, "y*y*y*w*:dots", vectors, positions, query, scores))
         return NULL;
     Py_ssize_t dimensions = query->len / (Py_ssize_t)sizeof(double);
@@ -440,14 +452,14 @@ dots(PyObject *module, PyObject *arguments)
            && score_rows(vectors->buf, rows, positions->buf, number, query->buf, dimensions,
                          scores->buf);
     Py_END_ALLOW_THREADS
-    if (!release(given, 4, fits))
+    if (!release(buffers, 4, fits))
         return NULL;
     /* Not Py_RETURN_NONE: in the headers of Python 3.12 and 3.13.0 it counts no reference, which
        Python 3.11 needs. */
     return Py_NewRef(Py_None);
 }
 
-/* Set the scores to the inner products of scaled vectors of eight bits with a query of sixteen. */
+/* Score vectors of eight bits, each with a scale, against a query of sixteen bits. */
 TARGET_CLONES
 static void
 multiply_codes(const int8_t *codes, const float *scale, Py_ssize_t rows, const int16_t *query,
@@ -461,13 +473,13 @@ multiply_codes(const int8_t *codes, const float *scale, Py_ssize_t rows, const i
     }
 }
 
-/* The positions of all scores above the k-th best of those allowed, less a margin. Returns their
- * number, -1 without memory. */
+/* Select the positions of allowed vectors whose score is above the k-th best less a margin. Return
+ * their number, or -1 without memory. */
 static Py_ssize_t
-select_near(float *score, Py_ssize_t rows, const uint8_t *allowed, Py_ssize_t k, double margin,
-            int64_t *position)
+select_candidates(float *score, Py_ssize_t rows, const uint8_t *allowed, Py_ssize_t k,
+                  double margin, int64_t *position)
 {
-    Found *heap = malloc(sizeof(Found) * (size_t)k);
+    Hit *heap = malloc(sizeof(Hit) * (size_t)k);
     if (heap == NULL)
         return -1;
     Py_ssize_t size = 0, number = 0;
@@ -476,13 +488,13 @@ select_near(float *score, Py_ssize_t rows, const uint8_t *allowed, Py_ssize_t k,
             score[row] = -INFINITY;
             continue;
         }
-        Found one = {score[row], (uint32_t)row};
+        Hit hit = {score[row], (uint32_t)row};
         if (size < k) {
-            heap[size++] = one;
+            heap[size++] = hit;
             if (size == k)
                 make_heap(heap, size);
-        } else if (is_worse(heap[0], one)) {
-            heap[0] = one;
+        } else if (is_worse(heap[0], hit)) {
+            heap[0] = hit;
             sift_down(heap, size, 0);
         }
     }
@@ -498,9 +510,10 @@ static PyObject *
 near(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    Py_buffer given[6];
-    Py_buffer *codes = &given[0], *scales = &given[1], *query = &given[2], *allowed = &given[3];
-    Py_buffer *scores = &given[4], *positions = &given[5];
+    Py_buffer buffers[6];
+    Py_buffer *codes = &buffers[0], *scales = &buffers[1];
+    Py_buffer *query = &buffers[2], *allowed = &buffers[3];
+    Py_buffer *scores = &buffers[4], *positions = &buffers[5];
     Py_ssize_t k;
     double margin;
     if (!PyArg_ParseTuple(arguments, "y*y*y*y*ndw*w*:near", codes, scales, query, allowed, &k,
@@ -514,11 +527,11 @@ near(PyObject *module, PyObject *arguments)
     Py_BEGIN_ALLOW_THREADS
     if (fits) {
         multiply_codes(codes->buf, scales->buf, rows, query->buf, dimensions, scores->buf);
-        number = select_near(scores->buf, rows, allowed->len ? allowed->buf : NULL, k, margin,
-                             positions->buf);
+        number = select_candidates(scores->buf, rows, allowed->len ? allowed->buf : NULL, k,
+                                   margin, positions->buf);
     }
     Py_END_ALLOW_THREADS
-    if (!release(given, 6, fits))
+    if (!release(buffers, 6, fits))
         return NULL;
     return number < 0 ? PyErr_NoMemory() : PyLong_FromSsize_t(number);
 }
@@ -526,14 +539,14 @@ near(PyObject *module, PyObject *arguments)
 static PyMethodDef methods[] = {
     {"best", best, METH_VARARGS,
      "best(positions, frequencies, ranges, factors, lengths, *formula, live, allowed, "
-     "best_positions, best_scores): how many were found, -1 where postings are impossible."},
+     "best_positions, best_scores): the number of passages, -1 if postings are impossible."},
     {"dots", dots, METH_VARARGS,
      "dots(vectors, positions, query, scores): set the scores to the inner products of the vectors "
      "at the positions with the query."},
-    {"find", find, METH_VARARGS, "find(terms, offsets, low, high, wanted): its place, or -1."},
+    {"find", find, METH_VARARGS, "find(terms, offsets, low, high, term): its place, or -1."},
     {"near", near, METH_VARARGS,
-     "near(codes, scales, query, allowed, k, margin, scores, positions): how many vectors of eight "
-     "bits are as near to a query of sixteen as the k-th, less a margin."},
+     "near(codes, scales, query, allowed, k, margin, scores, positions): the number of vectors of "
+     "eight bits whose score is above the k-th best less a margin."},
     {NULL, NULL, 0, NULL},
 };
 

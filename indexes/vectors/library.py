@@ -1,4 +1,4 @@
-"""FAISS, imported where it is used: two distributions provide it, neither is a dependency."""
+"""FAISS, imported where it is used: two distributions provide it, and neither is required."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _REASON = re.compile(r"^Error in .* at \S+:\d+: (?:Error: )?(.*)$", re.DOTALL)
 
 
 def load_faiss() -> Any:
-    """Import FAISS."""
+    """Import FAISS.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
     try:
         import faiss
     except ImportError as error:
@@ -31,20 +35,20 @@ def load_faiss() -> Any:
 
 
 def count_gpus(faiss: Any) -> int:
-    """The number of GPUs that FAISS finds; 0 if it is built without GPU support."""
-    found = getattr(faiss, "get_num_gpus", None)
-    return 0 if found is None else int(found())
+    """Count the GPUs that FAISS finds; 0 if it is built without GPU support."""
+    get_num_gpus = getattr(faiss, "get_num_gpus", None)
+    return 0 if get_num_gpus is None else int(get_num_gpus())
 
 
 def faiss_reason(error: BaseException) -> str:
-    """What a FAISS exception says, in one line, without its place in FAISS's source."""
+    """Return the message of a FAISS exception in one line, without its place in the source."""
     text = " ".join(str(error).split()) or type(error).__name__
-    found = _REASON.match(text)
-    return found[1] if found else text
+    match = _REASON.match(text)
+    return match[1] if match else text
 
 
 def unwrap(index: Any) -> tuple[tuple[Any, ...], Any]:
-    """The transforms before the part of a FAISS index that finds candidates, and that part."""
+    """Return the transforms of a FAISS index and its core, which finds candidates."""
     faiss = load_faiss()
     transforms: list[Any] = []
     while True:
@@ -53,20 +57,23 @@ def unwrap(index: Any) -> tuple[tuple[Any, ...], Any]:
             transforms.extend(index.chain.at(i) for i in range(index.chain.size()))
             index = index.index
         elif isinstance(index, faiss.IndexRefine):
-            # Candidates are re-scored from the kept vectors anyway.
+            # Candidates are scored again from the stored vectors anyway.
             index = index.base_index
         else:
             return tuple(transforms), index
 
 
 def code_bytes(core: Any) -> int:
-    """Bytes that a FAISS index without wrappers keeps of a vector; 0 if it does not say."""
-    holder = load_faiss().downcast_index(core.storage) if hasattr(core, "storage") else core
-    return int(getattr(holder, "code_size", 0))
+    """Return the bytes of a code in a FAISS index without wrappers; 0 if it does not say."""
+    storage = load_faiss().downcast_index(core.storage) if hasattr(core, "storage") else core
+    return int(getattr(storage, "code_size", 0))
 
 
 def is_faiss_file(path: Path) -> bool:
-    """Whether a file begins as `faiss.write_index` writes one: I and three letters or digits."""
+    """Return whether a file begins as `faiss.write_index` writes one.
+
+    The first byte is I; three letters or digits follow.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(4)
@@ -78,14 +85,15 @@ def is_faiss_file(path: Path) -> bool:
 class FaissVectors:
     """The vectors of a FAISS index file, in the order in which they were added.
 
-    Ids of `IndexIDMap` are not read. `exact` says whether it keeps the vectors as they were added.
+    Ids of `IndexIDMap` are not read. `exact` says whether the file has the vectors as they were
+    added.
     """
 
     def __init__(self, path: Path) -> None:
         faiss = load_faiss()
         self._path = path
         try:
-            # It owns what it wraps.
+            # The outer index owns the inner ones.
             self._owner = faiss.read_index(str(path))
             index = faiss.downcast_index(self._owner)
             while type(index).__name__ in ("IndexIDMap", "IndexIDMap2"):
@@ -106,13 +114,13 @@ class FaissVectors:
         self._index = index
 
     def __len__(self) -> int:
-        """The number of vectors."""
+        """Return the number of vectors."""
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> NDArray[np.float32]:
-        """(rows, dimensions) float32."""
+        """Return (rows, dimensions) float32 vectors."""
         try:
-            found = self._index.reconstruct_batch(
+            vectors = self._index.reconstruct_batch(
                 np.arange(*rows.indices(len(self)), dtype=np.int64)
             )
         except RuntimeError as error:
@@ -120,4 +128,4 @@ class FaissVectors:
                 f"{self._path}: its vectors cannot be read back ({faiss_reason(error)}); give them "
                 "as a NumPy file"
             ) from error
-        return np.asarray(found, np.float32)
+        return np.asarray(vectors, np.float32)
