@@ -1,7 +1,7 @@
-"""Whether a query has an answer: probabilities that are learned from questions, and tested.
+"""Probabilities that a query has an answer, learned from questions and tested.
 
-Each question is ranked twice, as it is and with its relevant documents left out, which makes a
-question without an answer. Logistic regression on the features of `retriever.search.calibration`
+Each question is ranked twice: as it is, and with its relevant documents left out, so that it has no
+answer. Logistic regression on the features of `retriever.search.calibration`
 is fitted on a random half of the questions. The other half sets the threshold of answers by split
 conformal prediction.
 """
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-# With fewer questions, seven coefficients say little.
+# With fewer questions, seven coefficients are unreliable.
 _LEAST = 100
-# Shares of false answers that are tested beside the one that is asked for.
+# Shares of false answers that are tested beside the requested one.
 _PROMISES = (0.05, 0.1, 0.2)
 _BINS = 10
 _MADE = (
@@ -64,12 +64,12 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibrationResult(ReportedResult):
-    """What was learned, and how well it holds for questions that it was not learned from.
+    """Learned probabilities, and how well they hold for questions that they were not learned from.
 
     Attributes:
-        calibration: what `Index.keep_calibration` takes.
-        figures: of the report, as JSON values; shares, errors and areas are in [0, 1].
-        command: reproduces it; may be empty.
+        calibration: the argument of `Index.keep_calibration`.
+        figures: figures of the report as JSON values; shares, errors and areas are in [0, 1].
+        command: the command that reproduces the result; may be empty.
     """
 
     calibration: Calibration
@@ -77,7 +77,7 @@ class CalibrationResult(ReportedResult):
     command: str = ""
 
     def report(self) -> Report:
-        """The result for a reader."""
+        """Return the report."""
         learned = self.calibration
         figures = self.figures
         facts = {
@@ -88,7 +88,7 @@ class CalibrationResult(ReportedResult):
             "threshold": f"{learned.threshold:.4f} for {learned.false_answers:.1%} false answers",
         }
         rows = {
-            name: [(key, *map(_shown, one.values())) for key, one in figures[name].items()]
+            name: [(key, *map(_cell, cells.values())) for key, cells in figures[name].items()]
             for name in ("promises", "calibration_error", "area")
         }
         tables = (
@@ -124,7 +124,7 @@ class CalibrationResult(ReportedResult):
         )
 
     def _cost(self) -> str:
-        """Say what the promise costs: how many answers are withheld to keep it."""
+        """Describe the cost of the promise: how many answers are withheld."""
         share = self.calibration.false_answers
         promise = self.figures["promises"][f"{share:g}"]
         answered = promise["answered"]
@@ -137,15 +137,32 @@ class CalibrationResult(ReportedResult):
         )
 
 
-class _Ranked(NamedTuple):
+class _Rankings(NamedTuple):
     """n questions with their hits; row 1 of (2, n) is without the relevant documents."""
 
-    query: Floats  # (2, n, features)
-    relevant: Flags  # (2, n) whether one of the hits is relevant
-    plain: Mapping[str, Floats]  # plain measure of confidence to (2, n)
-    hits: Floats  # (hits, features) of all hits of all questions
-    of_hits: Flags  # (hits,) whether each is relevant
-    owners: NDArray[np.int64]  # (hits,) the question of each
+    # (2, n, features)
+    query: Floats
+    # (2, n) whether one of the hits is relevant
+    relevant: Flags
+    # name of a plain measure of confidence to (2, n)
+    plain: Mapping[str, Floats]
+    # (hits, features) of all hits of all questions
+    hits: Floats
+    # (hits,) whether the hit is relevant
+    hit_relevant: Flags
+    # (hits,) number of the question
+    hit_questions: NDArray[np.int64]
+
+
+class _TestedProbabilities(NamedTuple):
+    """Probabilities of n test questions and of their hits."""
+
+    # (2, n) of an answer
+    answer: Floats
+    # (hits,) of relevance
+    hit: Floats
+    # share of false answers to (2, n) whether the question gets an answer
+    is_answered: Mapping[float, Flags]
 
 
 def calibrate(
@@ -163,15 +180,15 @@ def calibrate(
 
     Args:
         index: holds the documents; it is not changed.
-        queries: id to text; None with `made` alone.
+        queries: id to text; None with `made` only.
         qrels: query to document to grade; 1 and more is relevant. Queries without a relevant
             document in the index are left out.
         settings: how to learn; None takes the defaults.
         search: how to rank; `k`, `raw` and `collapse` do not count.
-        made: questions that were made from the documents of the index, to learn from; what was
-            learned is then tested on `queries`, if they are given.
+        made: questions that were made from the documents of the index, to learn from; `queries`,
+            if there are any, then test.
         progress: see `Progress`.
-        command: what reproduces the result.
+        command: the command that reproduces the result.
 
     Raises:
         BadInputError: too few questions have a relevant document, or none of them is found.
@@ -181,73 +198,115 @@ def calibrate(
     """
     require_extra("sentences", "calibration", "sklearn")
     settings = settings or CalibrationSettings()
-    asked = search_settings(search, {"k": HITS, "raw": True, "collapse": False})
-    given = taught = None
+    search = search_settings(search, {"k": HITS, "raw": True, "collapse": False})
+    judged = made_ranking = None
     if queries is not None:
-        given = _ranked(index, queries, qrels or {}, settings, asked, progress)
+        judged = _rank_questions(index, queries, qrels or {}, settings, search, progress)
     if made is not None:
-        with TemporaryDirectory() as folder:
-            copy = Path(folder) / "index"
-            index.snapshot(copy)
-            with Index.open(copy, encoder=index.encoder) as changed:
-                changed.add(made.documents, prune=True)
-                taught = _ranked(changed, made.queries, made.qrels, settings, asked, progress)
-    taught, tested = taught or given, given or taught
-    if taught is None or tested is None:
+        made_ranking = _rank_made_questions(index, made, settings, search, progress)
+    training = made_ranking or judged
+    test = judged or made_ranking
+    if training is None or test is None:
         raise ConfigError("queries: expected judged or made questions, found neither")
-    if not tested.relevant[0].any():
-        raise _none_found()
+    if not test.relevant[0].any():
+        raise _nothing_relevant()
     random = np.random.default_rng(settings.seed)
-    everyone = random.permutation(taught.relevant.shape[1])
-    parts = np.array_split(everyone, settings.folds)
-    if tested is not taught:
-        parts = [np.arange(tested.relevant.shape[1])]
-    probability = np.zeros(tested.relevant.shape)
-    of_hits = np.zeros(len(tested.of_hits))
-    shares = sorted({*_PROMISES, settings.false_answers})
-    reached = {share: np.zeros(tested.relevant.shape, np.bool_) for share in shares}
-    for part in parts:
-        rows = np.setdiff1d(everyone, part) if tested is taught else everyone
-        hit, query, others = _learned(taught, rows, asked.mode, random)
-        probability[:, part] = probabilities(query, tested.query[:, part])
-        of_part = np.isin(tested.owners, part)
-        of_hits[of_part] = probabilities(hit, tested.hits[of_part])
-        for share, flags in reached.items():
-            flags[:, part] = probability[:, part] >= conformal_threshold(others, share)
-    hit, query, others = _learned(taught, everyone, asked.mode, random)
+    rows = random.permutation(training.relevant.shape[1])
+    tested = _test(training, test, rows, search.mode, settings, random)
+    hit, query, unanswered = _fit(training, rows, search.mode, random)
     calibration = Calibration(
-        asked.mode,
+        search.mode,
         hit,
         query,
-        conformal_threshold(others, settings.false_answers),
+        conformal_threshold(unanswered, settings.false_answers),
         settings.false_answers,
-        len(everyone),
+        len(rows),
         made is not None,
         int(index.info()["passages"]),
-        ranking_of(asked, index.default_weight),
+        ranking_of(search, index.default_weight),
     )
-    found = tested.relevant
-    figures = {
-        "tested": found.shape[1],
-        "found": float(found[0].mean()),
-        "promises": {
-            f"{share:g}": {**_share("false_answers", no), **_share("answered", yes[found[0]])}
-            for share, (yes, no) in reached.items()
-        },
-        "calibration_error": {
-            "an answer": _errors(found.ravel(), probability.ravel(), random),
-            "a relevant hit": _errors(tested.of_hits, of_hits, random),
-        },
-        "area": _areas(found, {"probability": probability, **tested.plain}, settings),
-    }
+    figures = _figures(test, tested, settings, random)
     return CalibrationResult(calibration, figures, command)
 
 
-def conformal_threshold(scores: Floats, share: float) -> float:
-    """A threshold that at most this share of scores like (n,) scores reach.
+def _rank_made_questions(
+    index: Index,
+    made: MadeQuestions,
+    settings: CalibrationSettings,
+    search: SearchSettings,
+    progress: Progress,
+) -> _Rankings:
+    """Rank made questions on a copy of the index without the text that became questions."""
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "index"
+        index.snapshot(copy)
+        with Index.open(copy, encoder=index.encoder) as changed:
+            changed.add(made.documents, prune=True)
+            return _rank_questions(changed, made.queries, made.qrels, settings, search, progress)
 
-    It is just above the ceil((n + 1)(1 - share))-th smallest. A further score that is exchangeable
-    with them, whatever their distribution, reaches it with a probability of at most `share`
+
+def _test(
+    training: _Rankings,
+    test: _Rankings,
+    rows: NDArray[np.int64],
+    mode: Mode,
+    settings: CalibrationSettings,
+    random: np.random.Generator,
+) -> _TestedProbabilities:
+    """Return probabilities of test questions, which were not learned from.
+
+    Test questions that are training questions too are divided into folds.
+    """
+    is_divided = test is training
+    if is_divided:
+        parts = np.array_split(rows, settings.folds)
+    else:
+        parts = [np.arange(test.relevant.shape[1])]
+    answer = np.zeros(test.relevant.shape)
+    hit = np.zeros(len(test.hit_relevant))
+    shares = sorted({*_PROMISES, settings.false_answers})
+    is_answered = {share: np.zeros(test.relevant.shape, np.bool_) for share in shares}
+    for part in parts:
+        training_rows = np.setdiff1d(rows, part) if is_divided else rows
+        hit_weights, query_weights, unanswered = _fit(training, training_rows, mode, random)
+        answer[:, part] = probabilities(query_weights, test.query[:, part])
+        of_part = np.isin(test.hit_questions, part)
+        hit[of_part] = probabilities(hit_weights, test.hits[of_part])
+        for share, flags in is_answered.items():
+            flags[:, part] = answer[:, part] >= conformal_threshold(unanswered, share)
+    return _TestedProbabilities(answer, hit, is_answered)
+
+
+def _figures(
+    test: _Rankings,
+    tested: _TestedProbabilities,
+    settings: CalibrationSettings,
+    random: np.random.Generator,
+) -> dict[str, Any]:
+    relevant = test.relevant
+    return {
+        "tested": relevant.shape[1],
+        "found": float(relevant[0].mean()),
+        "promises": {
+            f"{share:g}": {
+                **_share("false_answers", without),
+                **_share("answered", complete[relevant[0]]),
+            }
+            for share, (complete, without) in tested.is_answered.items()
+        },
+        "calibration_error": {
+            "an answer": _errors(relevant.ravel(), tested.answer.ravel(), random),
+            "a relevant hit": _errors(test.hit_relevant, tested.hit, random),
+        },
+        "area": _areas(relevant, {"probability": tested.answer, **test.plain}, settings),
+    }
+
+
+def conformal_threshold(scores: Floats, share: float) -> float:
+    """Return a threshold that at most this share of scores like (n,) scores reach.
+
+    The threshold is just above the ceil((n + 1)(1 - share))-th smallest score. A further score from
+    the same distribution reaches it with a probability of at most `share`, if all are exchangeable
     (Papadopoulos et al. 2002; Vovk, Gammerman and Shafer 2005).
     """
     rank = math.ceil((len(scores) + 1) * (1 - share) - 1e-9)
@@ -259,65 +318,50 @@ def conformal_threshold(scores: Floats, share: float) -> float:
     return float(np.nextafter(np.sort(scores)[rank - 1], np.inf))
 
 
-def calibration_error(found: Flags, probability: Floats) -> float:
-    """The expected calibration error of (n,) probabilities, in [0, 1] (Naeini et al. 2015).
+def calibration_error(relevant: Flags, probability: Floats) -> float:
+    """Return the expected calibration error of (n,) probabilities, in [0, 1].
 
-    The mean over ten bins of equal width, weighted by their sizes, of the absolute difference
-    between the mean probability and the share found.
+    It is the mean absolute difference between mean probability and relevant share over ten bins of
+    equal width, weighted by their sizes (Naeini et al. 2015).
     """
     bins = np.minimum((probability * _BINS).astype(np.int64), _BINS - 1)
-    return float(np.abs(np.bincount(bins, probability - found, _BINS)).sum() / len(found))
+    return float(np.abs(np.bincount(bins, probability - relevant, _BINS)).sum() / len(relevant))
 
 
-def abstention_area(found: Flags, confidence: Floats, weights: Floats) -> Floats:
-    """(resamples,) areas under accuracy against abstention, in [0, 1], of (resamples, n) weights.
+def abstention_area(relevant: Flags, confidence: Floats, weights: Floats) -> Floats:
+    """Return (resamples,) areas under accuracy against abstention, in [0, 1].
 
-    The mean accuracy of the j most confident of n queries over j = 1 to n (Gisserot-Boukhlef et
-    al. 2024, with whether there is a relevant hit as the measure); equal ones keep their order.
+    An area is the mean, over j = 1 to n, of the accuracy of the j most confident of n queries
+    (Gisserot-Boukhlef et al. 2024). Accuracy is the share of queries with a relevant hit. Equally
+    confident queries keep their order.
+
+    Args:
+        relevant: (n,) whether a query has a relevant hit.
+        confidence: (n,).
+        weights: (resamples, n).
     """
     order = np.argsort(-confidence, kind="stable")
     ordered = weights[:, order]
     sums = np.cumsum(ordered, axis=1)
-    accuracy = np.cumsum(ordered * found[order], axis=1) / np.maximum(sums, 1e-300)
+    accuracy = np.cumsum(ordered * relevant[order], axis=1) / np.maximum(sums, 1e-300)
     area: Floats = (ordered * accuracy).sum(axis=1) / sums[:, -1]
     return area
 
 
-def _ranked(
+def _rank_questions(
     index: Index,
     queries: Mapping[str, str],
     qrels: Mapping[str, Mapping[str, int]],
     settings: CalibrationSettings,
     search: SearchSettings,
     progress: Progress,
-) -> _Ranked:
+) -> _Rankings:
     """Rank questions with and without their relevant documents; refuse too few."""
-    judged = {
-        id_: {one for one, grade in qrels.get(id_, {}).items() if grade >= 1 and one in index}
-        for id_ in queries
-    }
-    judged = {id_: answers for id_, answers in judged.items() if answers}
-    # Half of those that a part is not tested on set the threshold.
-    share = 2 * settings.folds / (settings.folds - 1)
-    needed = max(_LEAST, math.ceil(share / min(settings.false_answers, *_PROMISES)))
-    if len(judged) < needed:
-        raise BadInputError(
-            f"questions: expected at least {needed} with a relevant document in the index, for at "
-            f"most {settings.false_answers:.1%} false answers, found {len(judged):,} among "
-            f"{len(queries):,}; give more, or allow more false answers"
-        )
-    drawn = np.random.default_rng(settings.seed).permutation(list(judged))[: settings.questions]
-    judged = {id_: judged[id_] for id_ in drawn.tolist()}
-    texts = [queries[id_] for id_ in judged]
-    ready = None
+    answers = _draw_questions(index, queries, qrels, settings)
+    texts = [queries[id_] for id_ in answers]
+    vectors = None
     if search.mode != "bm25":
-        done = progress("encoding questions", len(texts))
-        encoder = index.query_encoder
-        vectors = []
-        for start in range(0, len(texts), _AT_ONCE):
-            vectors.append(encoder.encode(texts[start : start + _AT_ONCE], query=True))
-            done(len(vectors[-1]))
-        ready = QueryVectors(np.concatenate(vectors), encoder.spec)
+        vectors = _encode_questions(index, texts, progress)
     done = progress("ranking questions", len(texts))
     shape = (2, len(texts))
     names = feature_names(search.mode)
@@ -325,58 +369,104 @@ def _ranked(
     relevant = np.zeros(shape, np.bool_)
     plain: dict[str, Floats] = {}
     features = [np.zeros((0, len(names)))]
-    of_hits = list[bool]()
-    owners = list[int]()
-    for place, (text, answers) in enumerate(zip(texts, judged.values(), strict=True)):
-        own = ready and ready._replace(vectors=ready.vectors[place : place + 1])
-        for row, where in enumerate((None, exclude_ids(sorted(answers)))):
-            (hits,) = index.search_many([text], search, where=where, ready=own)
-            for name, value in _plain(hits, search.mode):
-                plain.setdefault(name, np.zeros(shape))[row, place] = value
+    hit_relevant = list[bool]()
+    hit_questions = list[int]()
+    for number, (text, ids) in enumerate(zip(texts, answers.values(), strict=True)):
+        vector = vectors and vectors._replace(vectors=vectors.vectors[number : number + 1])
+        for row, where in enumerate((None, exclude_ids(sorted(ids)))):
+            (hits,) = index.search_many([text], search, where=where, ready=vector)
+            for name, value in _plain_confidences(hits, search.mode):
+                plain.setdefault(name, np.zeros(shape))[row, number] = value
             if hits:
                 features.append(index.hit_features(text, hits, search.mode))
-                query[row, place] = query_features(features[-1])
-                of_hits += [hit.id in answers for hit in hits]
-                owners += [place] * len(hits)
-                relevant[row, place] = any(of_hits[-len(hits) :])
+                query[row, number] = query_features(features[-1])
+                hit_relevant += [hit.id in ids for hit in hits]
+                hit_questions += [number] * len(hits)
+                relevant[row, number] = any(hit_relevant[-len(hits) :])
         done(1)
-    return _Ranked(
-        query, relevant, plain, np.concatenate(features), np.array(of_hits), np.array(owners)
+    return _Rankings(
+        query,
+        relevant,
+        plain,
+        np.concatenate(features),
+        np.array(hit_relevant),
+        np.array(hit_questions),
     )
 
 
-def _plain(hits: Sequence[Hit], mode: Mode) -> Iterator[tuple[str, float]]:
-    """Plain measures of confidence by the score that ranks and, in hybrid, by its components."""
-    for of in ("score", *(("dense", "bm25") if mode == "hybrid" else ())):
-        scores = np.sort([getattr(hit, of) for hit in hits] or [0.0])[::-1]
-        yield f"maximum of {of}", float(scores[0])
-        yield f"standard deviation of {of}", float(scores.std())
-        yield f"first minus second of {of}", float(scores[0] - scores[1:2].sum())
+def _draw_questions(
+    index: Index,
+    queries: Mapping[str, str],
+    qrels: Mapping[str, Mapping[str, int]],
+    settings: CalibrationSettings,
+) -> dict[str, set[str]]:
+    """Return random questions to their relevant documents in the index; refuse too few."""
+    answers = {
+        id_: {
+            document
+            for document, grade in qrels.get(id_, {}).items()
+            if grade >= 1 and document in index
+        }
+        for id_ in queries
+    }
+    answers = {id_: ids for id_, ids in answers.items() if ids}
+    # Half of the questions outside a fold set the threshold.
+    share = 2 * settings.folds / (settings.folds - 1)
+    needed = max(_LEAST, math.ceil(share / min(settings.false_answers, *_PROMISES)))
+    if len(answers) < needed:
+        raise BadInputError(
+            f"questions: expected at least {needed} with a relevant document in the index, for at "
+            f"most {settings.false_answers:.1%} false answers, found {len(answers):,} among "
+            f"{len(queries):,}; give more, or allow more false answers"
+        )
+    random = np.random.default_rng(settings.seed)
+    drawn = random.permutation(list(answers))[: settings.questions]
+    return {id_: answers[id_] for id_ in drawn.tolist()}
 
 
-def _learned(
-    ranked: _Ranked, rows: NDArray[np.int64], mode: Mode, random: np.random.Generator
+def _encode_questions(index: Index, texts: Sequence[str], progress: Progress) -> QueryVectors:
+    done = progress("encoding questions", len(texts))
+    encoder = index.query_encoder
+    vectors = []
+    for start in range(0, len(texts), _AT_ONCE):
+        vectors.append(encoder.encode(texts[start : start + _AT_ONCE], query=True))
+        done(len(vectors[-1]))
+    return QueryVectors(np.concatenate(vectors), encoder.spec)
+
+
+def _plain_confidences(hits: Sequence[Hit], mode: Mode) -> Iterator[tuple[str, float]]:
+    """Yield plain measures of confidence by the ranking score and, in hybrid, its components."""
+    for kind in ("score", *(("dense", "bm25") if mode == "hybrid" else ())):
+        scores = np.sort([getattr(hit, kind) for hit in hits] or [0.0])[::-1]
+        yield f"maximum of {kind}", float(scores[0])
+        yield f"standard deviation of {kind}", float(scores.std())
+        yield f"first minus second of {kind}", float(scores[0] - scores[1:2].sum())
+
+
+def _fit(
+    rankings: _Rankings, rows: NDArray[np.int64], mode: Mode, random: np.random.Generator
 ) -> tuple[dict[str, float], dict[str, float], Floats]:
-    """Coefficients for hits and for queries from half of some questions, and the probabilities of
-    the other half without its relevant documents.
+    """Fit coefficients for hits and for queries on a random half of the questions at `rows`.
+
+    Returns:
+        Both coefficients, and the probabilities of the other half without relevant documents.
     """
-    fitted, held = np.array_split(random.permutation(rows), 2)
+    fit_rows, threshold_rows = np.array_split(random.permutation(rows), 2)
     names = feature_names(mode)
-    of_fitted = np.isin(ranked.owners, fitted)
-    features = np.concatenate(ranked.query[:, fitted])
-    found = ranked.relevant[:, fitted].ravel()
-    hit = _logistic(ranked.hits[of_fitted], ranked.of_hits[of_fitted], names)
-    query = _logistic(features, found, names[:-1])
-    return hit, query, probabilities(query, ranked.query[1, held])
+    is_fit = np.isin(rankings.hit_questions, fit_rows)
+    hit = _logistic(rankings.hits[is_fit], rankings.hit_relevant[is_fit], names)
+    features = np.concatenate(rankings.query[:, fit_rows])
+    query = _logistic(features, rankings.relevant[:, fit_rows].ravel(), names[:-1])
+    return hit, query, probabilities(query, rankings.query[1, threshold_rows])
 
 
-def _logistic(features: Floats, found: Flags, names: Sequence[str]) -> dict[str, float]:
-    """Coefficients of a logistic regression, regularized on features of equal variance."""
+def _logistic(features: Floats, relevant: Flags, names: Sequence[str]) -> dict[str, float]:
+    """Return coefficients of a logistic regression, regularized on features of equal variance."""
     from sklearn.linear_model import LogisticRegression
 
-    if not found.any():
-        raise _none_found()
-    if found.all():
+    if not relevant.any():
+        raise _nothing_relevant()
+    if relevant.all():
         raise BadInputError(
             f"questions: expected documents that are not relevant among the first {HITS} hits, "
             "found none: such hits teach no difference; leave out questions that every document "
@@ -385,13 +475,13 @@ def _logistic(features: Floats, found: Flags, names: Sequence[str]) -> dict[str,
     mean = features.mean(axis=0)
     spread = features.std(axis=0)
     spread[spread == 0] = 1
-    model = LogisticRegression(max_iter=1000).fit((features - mean) / spread, found)
+    model = LogisticRegression(max_iter=1000).fit((features - mean) / spread, relevant)
     weights = model.coef_[0] / spread
     constant = float(model.intercept_[0] - weights @ mean)
     return {"constant": constant, **dict(zip(names, weights.tolist(), strict=True))}
 
 
-def _none_found() -> BadInputError:
+def _nothing_relevant() -> BadInputError:
     return BadInputError(
         f"questions: expected a relevant document among the first {HITS} hits of some, found none; "
         "check that the judgments are of the documents of the index"
@@ -403,26 +493,26 @@ def _share(name: str, flags: Flags) -> dict[str, Any]:
     return {name: float(values.mean()), f"{name}_interval": mean_interval(values, 0.0)}
 
 
-def _errors(found: Flags, probability: Floats, random: np.random.Generator) -> dict[str, float]:
-    """The calibration error, and its mean where the probabilities are right."""
-    drawn = (random.random(len(found)) < probability for _ in range(_DRAWS))
-    chance = float(np.mean([calibration_error(one, probability) for one in drawn]))
-    return {"error": calibration_error(found, probability), "by_chance": chance}
+def _errors(relevant: Flags, probability: Floats, random: np.random.Generator) -> dict[str, float]:
+    """Return the calibration error, and its mean where the probabilities are right."""
+    drawn = (random.random(len(relevant)) < probability for _ in range(_DRAWS))
+    chance = float(np.mean([calibration_error(flags, probability) for flags in drawn]))
+    return {"error": calibration_error(relevant, probability), "by_chance": chance}
 
 
 def _areas(
-    found: Flags, confidences: Mapping[str, Floats], settings: CalibrationSettings
+    relevant: Flags, confidences: Mapping[str, Floats], settings: CalibrationSettings
 ) -> dict[str, dict[str, Any]]:
-    """The area of each confidence, and how far it is below the first, by a bootstrap."""
+    """Return the area of each confidence, and its bootstrapped distance from the first."""
     random = np.random.default_rng(settings.seed)
-    questions = found.shape[1]
-    # Equal confidences in any order.
+    questions = relevant.shape[1]
+    # Equal confidences are in random order.
     mixed = random.permutation(2 * questions)
     drawn = resampling_weights(questions, settings.resamples, random)
     weights = np.tile(np.concatenate([np.ones((1, questions)), *drawn]), 2)[:, mixed]
     areas = {
-        name: abstention_area(found.ravel()[mixed], one.ravel()[mixed], weights)
-        for name, one in confidences.items()
+        name: abstention_area(relevant.ravel()[mixed], confidence.ravel()[mixed], weights)
+        for name, confidence in confidences.items()
     }
     best = next(iter(areas.values()))
     return {
@@ -435,5 +525,5 @@ def _areas(
     }
 
 
-def _shown(value: Any) -> str:
+def _cell(value: Any) -> str:
     return interval(*value) if isinstance(value, tuple) else percent(value)

@@ -44,7 +44,7 @@ def check_figure(path: Path) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches."""
+    """Return an empty figure of this size in inches."""
     require_extra("plot", "a figure", "matplotlib")
     from matplotlib.figure import Figure
 
@@ -75,10 +75,10 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 
 def short_label(name: str, longest: int = 40) -> str:
-    """A name as a label: names often differ only at the end, so a long one is cut in the middle."""
-    shown = on_one_line(name)
+    """Return a name as a label; a long one is cut in the middle, since names differ at the end."""
+    line = on_one_line(name)
     half = longest // 2
-    return shown if len(shown) <= longest else f"{shown[:half]}…{shown[1 - half :]}"
+    return line if len(line) <= longest else f"{line[:half]}…{line[1 - half :]}"
 
 
 def plain_text(*texts: Text) -> None:
@@ -88,7 +88,7 @@ def plain_text(*texts: Text) -> None:
 
 
 def panels(figure: Figure, names: Sequence[str], *, columns: int = 4) -> list[Axes]:
-    """A grid of axes with these titles; the columns of a row beyond the last name stay empty."""
+    """Return a grid of axes with these titles; the last row may be incomplete."""
     columns = min(columns, len(names))
     rows = -(-len(names) // columns)
     grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
@@ -101,7 +101,7 @@ def panels(figure: Figure, names: Sequence[str], *, columns: int = 4) -> list[Ax
 
 
 def heat_map(axes: Axes, values: NDArray[np.float64], digits: int, *, numbers: bool) -> Any:
-    """Draw a matrix with its first row at the bottom, and a number in each cell if asked for."""
+    """Draw a matrix with its first row at the bottom; `numbers` adds the value of each cell."""
     image = axes.imshow(values, cmap="viridis", origin="lower", aspect="auto")
     if numbers:
         middle = (values.min() + values.max()) / 2
@@ -113,21 +113,21 @@ def heat_map(axes: Axes, values: NDArray[np.float64], digits: int, *, numbers: b
 
 
 def learning_figure(curves: Mapping[str, Sequence[Sequence[float]]], measure: str = "AP") -> Figure:
-    """Dev scores by epoch, of curves by name and seed: a thin line a seed, a thick one the mean."""
+    """Plot dev scores by epoch: a thin line for each seed, a thick one for the mean."""
     figure = new_figure(8.5, 4.6)
     from matplotlib.ticker import MaxNLocator
 
     axes = figure.subplots()
-    for place, seeds in enumerate(curves.values()):
+    for number, seeds in enumerate(curves.values()):
         # Colors repeat after ten, with another style.
         style: dict[str, Any] = {
-            "color": f"C{place % 10}",
-            "linestyle": ("-", "--", ":")[place // 10 % 3],
+            "color": f"C{number % 10}",
+            "linestyle": ("-", "--", ":")[number // 10 % 3],
         }
-        # A mean over the seeds that are left when one has ended would jump.
+        # The mean ends with the shortest seed: it would jump otherwise.
         shortest = min(map(len, seeds))
         mean = 100 * np.mean([seed[:shortest] for seed in seeds], axis=0)
-        axes.plot(range(shortest), mean, marker=".", label=str(place), **style)
+        axes.plot(range(shortest), mean, marker=".", label=str(number), **style)
         for seed in seeds if len(seeds) > 1 else ():
             axes.plot(100 * np.array(seed), linewidth=0.6, alpha=0.5, **style)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -1,4 +1,4 @@
-"""How long work is followed: stages of known length, and lines for a person on the way."""
+"""Callbacks that follow long work: progress of stages, and lines for a person."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ Done = Callable[[int], object]
 Notify = Callable[[str], object]
 """Called with lines that a person should read, such as a warning or the loss of an epoch."""
 
-
 Progress = Callable[[str, int | None], Done]
-"""Called at the beginning of each stage of the work with its name and its number of steps, None if
-that is not known; the stage before it is over. Returns what is called with the steps done."""
+"""Called at the beginning of each stage with its name and number of steps, None if unknown.
+
+The stage before it is then over. Returns a `Done` for its steps.
+"""
 
 
 def ignore(_: object) -> None:

@@ -1,10 +1,10 @@
-"""A test collection made from a corpus alone: no person judges, and no language model writes.
+"""A test collection made from a corpus, without judges and without a language model.
 
-A question is text that the corpus already has, taken out of what is searched afterwards: a title
-asks for its document, a heading for its section's, a sentence for the rest of its document (the
-inverse cloze task of Lee, Chang and Toutanova 2019) or, where a document is one sentence, for those
-of the same title. Questions made of words of a passage are not among them: they rank systems that
-match words first, also with most shared words cut out (docs/made-questions.md).
+A question is text of the corpus, which is removed from the documents to search. A title asks for
+its document, a heading for the document of its section, and a sentence for the rest of its document
+(the inverse cloze task of Lee, Chang and Toutanova 2019). Where a document is one sentence, it asks
+for the other documents of its title. There are no questions of words from a passage: they favor
+systems that match words, even with most shared words removed (docs/made-questions.md).
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from retriever.search.collapse import earliest_copies, identifying_text
 from retriever.training import Reservoir
 
 FEW = 100
-"""Fewer questions than this tell only great differences."""
+"""Fewer questions than this show only great differences."""
 _FILES = ("corpus.jsonl", "queries.test.jsonl", "qrels.test.tsv")
 _FEWEST_DOCUMENTS = 20
-# Words, without stop words, of a question, and of what is left to be found.
+# Minimum number of words, without stop words, of a question and of a document that answers it.
 _WORDS = 2
 _LEFT = 3
-# Documents of one title, such as sentences of an article, for which it asks together.
+# Maximum number of documents of one title, such as sentences of an article, for a question.
 _LARGEST_GROUP = 50
-# About 128 word pieces; where no spaces are, a word counts for so many characters.
+# About 128 word pieces. In text without spaces, so many characters count as a word.
 _PASSAGE_WORDS = 90
 _WORD_CHARACTERS = 8
-# Questions of one document at most; a document with so many passages for each has several.
+# Maximum number of questions of a document, and passages that it needs for each further one.
 _PASSES = 10
 _PASSAGES_EACH = 4
 _QUESTION_MARKS = "?？؟"
-# What no line of judgments can hold in an id.
+# Characters that an id in a line of judgments cannot have.
 _UNWRITABLE = frozenset("\t\n\r")
 
 
 class _Draft(NamedTuple):
-    """A question, the documents that answer it as they are searched, and the one that goes."""
+    """A question, its answers as they are searched, and the id of a document to remove."""
 
     text: str
     changed: tuple[Document, ...]
-    gone: str = ""
+    removed_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,10 +63,11 @@ class MadeQuestions:
     """A test collection that `make_questions` made.
 
     Attributes:
+        settings: the settings of `make_questions`.
         documents: the corpus to search, without the text that became questions.
-        questions: with the ids and grades (1) of the documents that answer them; no pools.
+        questions: questions with the ids of their answers, each of grade 1; no pools.
         kinds: question id to kind.
-        remarks: sentences on what was found, and how far it can be trusted.
+        remarks: sentences on the questions, and how far they can be trusted.
     """
 
     settings: MadeQuestionSettings
@@ -77,21 +78,21 @@ class MadeQuestions:
 
     @property
     def queries(self) -> dict[str, str]:
-        """Question id to text."""
-        return {one.id: one.text for one in self.questions.questions}
+        """Map question id to text."""
+        return {question.id: question.text for question in self.questions.questions}
 
     @property
     def qrels(self) -> dict[str, dict[str, int]]:
-        """Question id to document id to grade."""
-        return {one.id: dict(one.grades) for one in self.questions.questions}
+        """Map question id to document id to grade."""
+        return {question.id: dict(question.grades) for question in self.questions.questions}
 
     def write(self, folder: Path) -> list[Path]:
         """Write corpus, queries and judgments as a question set with the split test."""
         check_question_folder(folder)
         folder.mkdir(exist_ok=True)
         queries = [
-            {"id": one.id, "text": one.text, "kind": self.kinds[one.id]}
-            for one in self.questions.questions
+            {"id": question.id, "text": question.text, "kind": self.kinds[question.id]}
+            for question in self.questions.questions
         ]
         # Columns below this header are between tabs, so that ids may hold spaces.
         qrels = ["query-id\tcorpus-id\tscore"] + [
@@ -108,7 +109,7 @@ class MadeQuestions:
         return files
 
     def to_json(self) -> dict[str, Any]:
-        """The result as JSON values."""
+        """Return the result as JSON values."""
         return {
             "seed": self.settings.seed,
             "documents": len(self.documents),
@@ -118,9 +119,9 @@ class MadeQuestions:
         }
 
     def text(self) -> str:
-        """A line for the collection, and the remarks."""
-        made = f"{len(self.questions):,} questions on {len(self.documents):,} documents"
-        return "\n".join([made, *self.remarks])
+        """Return a line for the collection, and the remarks."""
+        summary = f"{len(self.questions):,} questions on {len(self.documents):,} documents"
+        return "\n".join([summary, *self.remarks])
 
 
 def check_question_folder(folder: Path) -> None:
@@ -134,78 +135,78 @@ def make_questions(
     progress: Progress = silent,
     notify: Notify = ignore,
 ) -> MadeQuestions:
-    """Make questions on a corpus, which is read once; the same for the same seed and documents.
+    """Make questions from a corpus, which is read once.
 
-    Of a corpus with more than `settings.documents` so many are drawn, and are the corpus then.
-    Near-copies are left out. A document is changed for one question; where the corpus is small, a
-    long one for up to ten. `notify` gets the remarks that are warnings.
+    Equal seeds and documents give equal questions. A corpus with more than `settings.documents` is
+    sampled. Near-copies are left out. A document makes one question; in a small corpus a long
+    document makes up to ten. `notify` gets the remarks that are warnings.
 
     Raises:
         BadInputError: there are fewer than 20 documents, or none makes a question.
     """
     settings = settings or MadeQuestionSettings()
     done = progress("reading documents", None)
-    drawn = Reservoir[tuple[int, Document]](settings.documents, settings.seed)
+    sample = Reservoir[tuple[int, Document]](settings.documents, settings.seed)
     for number, document in enumerate(documents):
-        drawn.add((number, document))
+        sample.add((number, document))
         done(1)
-    if drawn.seen < _FEWEST_DOCUMENTS:
+    if sample.seen < _FEWEST_DOCUMENTS:
         raise BadInputError(
             f"questions: expected a corpus of at least {_FEWEST_DOCUMENTS} documents, found "
-            f"{drawn.seen}; name a larger one, or one whose records are shorter"
+            f"{sample.seen}; name a larger one, or one whose records are shorter"
         )
-    making = _Making([document for _, document in sorted(drawn.items)], settings)
-    making.draw(progress("making questions", settings.questions))
-    return making.made(drawn.seen, notify)
+    maker = _QuestionMaker([document for _, document in sorted(sample.items)], settings)
+    maker.draw(progress("making questions", settings.questions))
+    return maker.finish(sample.seen, notify)
 
 
-class _Making:
-    """A corpus without near-copies, what is looked up in it, and the questions on it so far."""
+class _QuestionMaker:
+    """Makes questions from a corpus without near-copies."""
 
     def __init__(self, documents: Sequence[Document], settings: MadeQuestionSettings) -> None:
         self._settings = settings
-        self._chance = np.random.default_rng(settings.seed)
+        self._random = np.random.default_rng(settings.seed)
         self._analyzer = Analyzer()
         self._documents: dict[str, Document] = {}
         self._groups: dict[str, list[str]] = defaultdict(list)
         self._headings = Counter[str]()
         texts = [identifying_text(document.title, document.text) for document in documents]
         earliest = earliest_copies(texts)
-        for place, one in zip(earliest, documents, strict=True):
-            if one is not documents[place]:
+        for position, document in zip(earliest, documents, strict=True):
+            if document is not documents[position]:
                 continue
-            self._documents[one.id] = one
-            if title := _plain(one.title).casefold():
-                self._groups[title].append(one.id)
-            self._headings.update(_plain(mark.label).casefold() for mark in one.outline)
+            self._documents[document.id] = document
+            if title := _plain(document.title).casefold():
+                self._groups[title].append(document.id)
+            self._headings.update(_plain(mark.label).casefold() for mark in document.outline)
         self._drafts: list[tuple[str, _Draft]] = []
-        self._used = set[str]()
-        self._asked = set[str]()
+        self._used_ids = set[str]()
+        self._question_texts = set[str]()
 
     def draw(self, done: Callable[[int], object]) -> None:
-        """Make the questions."""
+        """Draw documents and make questions from them."""
         counts = dict.fromkeys(self._settings.kinds, 0)
         ids = list(self._documents)
-        # Long documents that made a question of their own make more where there are few.
+        # In a small corpus, long documents that answer a question alone make further ones.
         for turn in range(1, _PASSES + 1):
-            self._used = set()
-            took = []
-            for row in self._chance.permutation(len(ids)):
-                # The kind with the fewest questions first, so that rare kinds have what there is.
+            self._used_ids = set()
+            ids_used = []
+            for row in self._random.permutation(len(ids)):
+                # The kind with the fewest questions comes first, so that rare kinds get theirs.
                 for kind in sorted(counts, key=counts.__getitem__):
                     if len(self._drafts) == self._settings.questions:
                         break
-                    if self._take(kind, self._documents[ids[row]]):
+                    if self._accept_question(kind, self._documents[ids[row]]):
                         counts[kind] += 1
-                        took.append(ids[row])
+                        ids_used.append(ids[row])
                         done(1)
                         break
-            alone = {one.changed[0].id for _, one in self._drafts if len(one.changed) == 1}
+            own_ids = {draft.changed[0].id for _, draft in self._drafts if len(draft.changed) == 1}
             fewest = turn * _PASSAGES_EACH
             ids = [
-                one
-                for one in took
-                if one in alone and len(list(sentence_runs(self._documents[one].text))) > fewest
+                id_
+                for id_ in ids_used
+                if id_ in own_ids and len(list(sentence_runs(self._documents[id_].text))) > fewest
             ]
         if not self._drafts:
             raise BadInputError(
@@ -213,43 +214,43 @@ class _Making:
                 f"none among {len(self._documents):,}; name another corpus, or judge questions"
             )
 
-    def _take(self, kind: str, document: Document) -> bool:
-        """Keep the question that a document makes, if there is one and nothing is in its way."""
+    def _accept_question(self, kind: str, document: Document) -> bool:
+        """Add the question that a document makes; return whether there is an acceptable one."""
         draft: _Draft | None = getattr(self, f"by_{kind}")(document)
         if draft is None:
             return False
-        ids = {one.id for one in draft.changed} | ({draft.gone} - {""})
-        asked = draft.text.casefold()
+        ids = {changed.id for changed in draft.changed} | ({draft.removed_id} - {""})
+        folded = draft.text.casefold()
         if (
             len(self._analyzer.tokens(draft.text)) < (1 if kind == "title" else _WORDS)
-            or not self._used.isdisjoint(ids)
-            or asked in self._asked
+            or not self._used_ids.isdisjoint(ids)
+            or folded in self._question_texts
             or not _UNWRITABLE.isdisjoint("".join(ids))
-            or all(len(self._analyzer.tokens(one.text)) < _LEFT for one in draft.changed)
+            or all(len(self._analyzer.tokens(changed.text)) < _LEFT for changed in draft.changed)
         ):
             return False
-        self._used |= ids
-        self._asked.add(asked)
+        self._used_ids |= ids
+        self._question_texts.add(folded)
         self._drafts.append((kind, draft))
-        self._documents |= {one.id: one for one in draft.changed}
+        self._documents |= {changed.id: changed for changed in draft.changed}
         return True
 
-    def _one(self, choices: Sequence[Any]) -> Any:
-        return choices[int(self._chance.integers(len(choices)))]
+    def _choose(self, choices: Sequence[Any]) -> Any:
+        return choices[int(self._random.integers(len(choices)))]
 
     def by_title(self, document: Document) -> _Draft | None:
-        """A title asks for all documents that have it, if each has a text beside it."""
+        """Ask by a title for all documents that have it, if each has a text beside it."""
         title = _plain(document.title)
         group = self._groups[title.casefold()]
         if not 0 < len(group) <= _LARGEST_GROUP:
             return None
-        # A document that is its title alone would have nothing left to be found by.
+        # A document without a text would be empty without its title.
         if not all(any(map(str.isalnum, self._documents[id_].text)) for id_ in group):
             return None
-        return _Draft(title, tuple(replace(self._documents[one], title=None) for one in group))
+        return _Draft(title, tuple(replace(self._documents[id_], title=None) for id_ in group))
 
     def by_heading(self, document: Document) -> _Draft | None:
-        """A heading that no other section has asks for its document."""
+        """Ask by a heading that no other section has for its document."""
         title = _plain(document.title).casefold()
         marks = [
             mark
@@ -260,36 +261,39 @@ class _Making:
         ]
         if not marks:
             return None
-        mark = self._one(marks)
+        mark = self._choose(marks)
         stop = document.text.find("\n", mark.offset)
-        outline = tuple(one for one in document.outline if one != mark)
+        outline = tuple(other for other in document.outline if other != mark)
         span = mark.offset, len(document.text) if stop < 0 else stop
-        return _Draft(_plain(mark.label), (_without(replace(document, outline=outline), span),))
+        return _Draft(_plain(mark.label), (_cut_span(replace(document, outline=outline), span),))
 
     def by_sentence(self, document: Document) -> _Draft | None:
-        """A sentence, best a question, asks for the rest of its document or for its namesakes."""
+        """Ask by a sentence for the rest of its document, or for documents of the same title.
+
+        Sentences that are questions are preferred.
+        """
         if runs := [run for run in sentence_runs(document.text) if len(run) > 1]:
-            run = self._one(runs)
-            asked = [one for one in run[:-1] if document.text[one[1] - 1] in _QUESTION_MARKS]
-            span = self._one(asked or run)
+            run = self._choose(runs)
+            questions = [span for span in run[:-1] if document.text[span[1] - 1] in _QUESTION_MARKS]
+            span = self._choose(questions or run)
             sentence, _ = taken_out(document.text, span)
-            return _Draft(_plain(sentence), (_without(document, span),))
+            return _Draft(_plain(sentence), (_cut_span(document, span),))
         group = self._groups.get(_plain(document.title).casefold(), [])
         if not _LEFT <= len(group) <= _LARGEST_GROUP:
             return None
-        others = tuple(self._documents[one] for one in group if one != document.id)
-        return _Draft(_plain(document.text), others, document.id)
+        answers = tuple(self._documents[id_] for id_ in group if id_ != document.id)
+        return _Draft(_plain(document.text), answers, document.id)
 
-    def made(self, seen: int, notify: Notify) -> MadeQuestions:
-        """The result; `seen` documents were read."""
+    def finish(self, seen: int, notify: Notify) -> MadeQuestions:
+        """Return the questions; `seen` documents were read."""
         kinds = dict[str, str]()
         questions = list[Question]()
-        found = dict(self._documents)
+        searched = dict(self._documents)
         for number, (kind, draft) in enumerate(self._drafts, 1):
             kinds[f"{kind}-{number}"] = kind
-            grades = {one.id: 1 for one in draft.changed}
+            grades = {document.id: 1 for document in draft.changed}
             questions.append(Question(f"{kind}-{number}", draft.text, (), grades))
-            found.pop(draft.gone, None)
+            searched.pop(draft.removed_id, None)
         remarks = list(self._remarks(Counter(kinds.values()), seen))
         if len(questions) < FEW:
             remarks.append(
@@ -297,9 +301,9 @@ class _Making:
                 "need a larger corpus"
             )
             notify(remarks[-1])
-        made = QuestionSet("made questions", "test", tuple(questions), {})
-        documents = tuple(found.values())
-        return MadeQuestions(self._settings, documents, made, kinds, tuple(remarks))
+        question_set = QuestionSet("made questions", "test", tuple(questions), {})
+        documents = tuple(searched.values())
+        return MadeQuestions(self._settings, documents, question_set, kinds, tuple(remarks))
 
     def _remarks(self, counts: Counter[str], seen: int) -> Iterator[str]:
         yield (
@@ -307,15 +311,15 @@ class _Making:
             "questions rank systems as people's do with a tau of 0.2 to 0.9 on eight corpora "
             "(docs/made-questions.md); what people ask may differ"
         )
-        taken = min(seen, self._settings.documents)
-        if taken < seen:
-            yield f"the corpus is a sample of {taken:,} of {seen:,} documents"
-        if taken > len(self._documents):
-            yield f"{taken - len(self._documents):,} near-copies of others are left out"
+        sampled = min(seen, self._settings.documents)
+        if sampled < seen:
+            yield f"the corpus is a sample of {sampled:,} of {seen:,} documents"
+        if sampled > len(self._documents):
+            yield f"{sampled - len(self._documents):,} near-copies of others are left out"
 
 
-def _without(document: Document, span: tuple[int, int]) -> Document:
-    """A document without the characters in a span; its outline moves along."""
+def _cut_span(document: Document, span: tuple[int, int]) -> Document:
+    """Remove the characters in a span from a document, and move its outline."""
     start, stop = span
     outline = tuple(
         mark._replace(offset=mark.offset - max(0, min(stop, mark.offset) - start))
@@ -325,7 +329,7 @@ def _without(document: Document, span: tuple[int, int]) -> Document:
 
 
 def _plain(text: str | None) -> str:
-    """A title, heading or sentence as a question: one line, with spaces for underscores."""
+    """Return a title, heading or sentence as one line, with spaces for underscores."""
     return " ".join((text or "").replace("_", " ").split())
 
 
@@ -339,11 +343,14 @@ def _record(document: Document) -> dict[str, Any]:
 
 
 def _json_lines(values: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    return (json.dumps(one, ensure_ascii=False) for one in values)
+    return (json.dumps(value, ensure_ascii=False) for value in values)
 
 
 def sentence_runs(text: str) -> Iterator[list[tuple[int, int]]]:
-    """Spans of sentences by passage of at most `_PASSAGE_WORDS`, unless the first one is longer."""
+    """Yield the spans of sentences of each passage.
+
+    A passage has at most `_PASSAGE_WORDS`, or one longer sentence.
+    """
     passage: list[tuple[int, int]] = []
     words = 0
     for start, stop in sentence_spans(text):

@@ -1,4 +1,4 @@
-"""The report of any experiment: for a terminal, and as a folder of files.
+"""Reports of experiments: for a terminal, and as a folder of files.
 
 A folder holds report.md, report.tex with the same tables, report.json for programs, figures/ if
 matplotlib is installed, and the files of the experiment. Each is written whole or not at all.
@@ -41,7 +41,7 @@ _LATEX = str.maketrans(
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
     | {'"': r"{\char34}", "`": r"{\char96}", "±": r"$\pm$", "×": r"$\times$"}
 )
-# Two of them would become a dash or another quotation mark.
+# Two of these characters in a row would become a dash or another quotation mark.
 _LIGATURE = re.compile(r"([-',])(?=\1)")
 
 Files = Mapping[str, Callable[[], Iterable[str]]]
@@ -50,7 +50,7 @@ Files = Mapping[str, Callable[[], Iterable[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells of text in columns; those with the numbers `left` are aligned to the left."""
+    """Cells of text in columns; the columns at the positions `left` are aligned to the left."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -60,7 +60,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a report, with remarks of one sentence each; a `brief` one is for terminals too."""
+    """A part of a report, with remarks of one sentence each; terminals show only `brief` parts."""
 
     heading: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -71,17 +71,17 @@ class Section:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """Everything that is said about the result of an evaluation.
+    """The report on the result of an evaluation.
 
     Attributes:
-        name: of the experiment, such as "qa"; letters and hyphens.
+        name: name of the experiment, such as "qa"; letters and hyphens.
         title: heading.
-        sections: in order.
-        data: the result as JSON values, finite numbers only.
-        command: reproduces the result; may be empty.
-        environment: name to version of what influences the result.
+        sections: sections in order.
+        data: the result as JSON values; numbers are finite.
+        command: the command that reproduces the result; may be empty.
+        environment: name to version of software that influences the result.
         files: path below the report's folder to the lines of a further text file, with their ends.
-        figures: name to what draws a figure.
+        figures: name to a function that draws the figure.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Report:
     figures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """The content of report.json."""
+        """Return the content of report.json."""
         return {"command": self.command, "environment": dict(self.environment), **self.data}
 
 
@@ -105,14 +105,14 @@ class ReportedResult(ABC):
 
     @abstractmethod
     def report(self) -> Report:
-        """The result for a reader."""
+        """Return the report."""
 
     def text(self) -> str:
-        """The brief part of the report for a terminal."""
+        """Return the brief part of the report for a terminal."""
         return "\n".join(text_lines(self.report()))
 
     def to_json(self) -> dict[str, object]:
-        """The content of report.json."""
+        """Return the content of report.json."""
         return self.report().to_json()
 
     def write(self, folder: Path) -> list[Path]:
@@ -121,12 +121,12 @@ class ReportedResult(ABC):
 
 
 def environment(device: str | None) -> dict[str, str]:
-    """Name to version of what influences the result of an evaluation on a device."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    """Return name to version of software that influences results on a device."""
+    versions = {"python": platform.python_version(), "machine": platform.machine()}
     for package in _PACKAGES.split():
         with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return {**found, "device": device or "default"}
+            versions[package] = metadata.version(package)
+    return {**versions, "device": device or "default"}
 
 
 def check_report_folder(folder: Path) -> None:
@@ -145,7 +145,7 @@ def check_report_folder(folder: Path) -> None:
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """The content of a report's `report.json`; SourceError if there is none or it is damaged."""
+    """Return the content of `report.json`; SourceError if it is missing or damaged."""
     file = folder / "report.json"
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
@@ -158,7 +158,7 @@ def write_report(folder: Path, report: Report) -> list[Path]:
     """Write a report and return its files; files of the same names are replaced, others stay."""
     check_report_folder(folder)
     data = json.dumps(report.to_json(), indent=1, allow_nan=False)
-    written = [
+    paths = [
         _write(folder / "report.json", [data]),
         _write(folder / "report.tex", latex_lines(report)),
         *(_write(folder / name, lines(), end="") for name, lines in report.files.items()),
@@ -176,9 +176,9 @@ def write_report(folder: Path, report: Report) -> list[Path]:
             figure = draw()
             for ending in FORMATS:
                 save_figure(figure, figures / f"{name}{ending}")
-                written.append(figures / f"{name}{ending}")
-    names = [path.relative_to(folder).as_posix() for path in written]
-    return [*written, _write(folder / "report.md", markdown_lines(report, names, remarks))]
+                paths.append(figures / f"{name}{ending}")
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    return [*paths, _write(folder / "report.md", markdown_lines(report, names, remarks))]
 
 
 def _write(path: Path, lines: Iterable[str], end: str = "\n") -> Path:
@@ -197,50 +197,50 @@ def _make_folder(folder: Path) -> None:
 
 
 def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """The lines of a CSV file with a header."""
+    """Yield the lines of a CSV file with a header."""
     text = io.StringIO(newline="")
     csv.writer(text).writerows([columns, *rows])
     yield text.getvalue()
 
 
 class FileNames:
-    """Names of files for things with any names: no two the same, even where case is ignored."""
+    """Unique file names for arbitrary names, also on file systems that ignore case."""
 
     def __init__(self) -> None:
-        self._taken: set[str] = set()
+        self._claimed: set[str] = set()
 
     def claim(self, name: str, endings: Sequence[str]) -> list[str]:
-        """A name for each ending, with the same safe beginning, for the thing of this name."""
+        """Return a file name for each ending, with one safe stem made from `name`."""
         stem = _UNSAFE.sub("-", name)[:_LONGEST_NAME].strip("-.") or "unnamed"
         for number in count(1):
             numbered = stem if number == 1 else f"{stem}-{number}"
             names = [f"{numbered}{ending}" for ending in endings]
-            if self._taken.isdisjoint(one.lower() for one in names):
+            if self._claimed.isdisjoint(candidate.lower() for candidate in names):
                 break
-        self._taken.update(one.lower() for one in names)
+        self._claimed.update(claimed.lower() for claimed in names)
         return names
 
 
 def text_lines(report: Report) -> Iterator[str]:
-    """The title and the brief sections, for a terminal: facts, aligned tables and remarks."""
+    """Yield the title and the brief sections for a terminal: facts, aligned tables and remarks."""
     yield on_one_line(report.title)
     for section in report.sections:
         if not section.brief:
             continue
         for name, text in section.facts.items():
             yield on_one_line(f"  {name}: {text}")
-        for one in section.tables:
+        for table in section.tables:
             yield ""
-            if one.title:
-                yield on_one_line(one.title)
-            yield from table_lines(one)
+            if table.title:
+                yield on_one_line(table.title)
+            yield from table_lines(table)
         if section.remarks:
             yield ""
             yield from map(on_one_line, section.remarks)
 
 
 def markdown_lines(report: Report, files: Sequence[str], remarks: Sequence[str]) -> Iterator[str]:
-    """The lines of report.md, with links to files below its folder, and remarks on what is not."""
+    """Yield the lines of report.md, with links to files below its folder, and further remarks."""
     yield f"# {in_markdown(report.title)}"
     yield ""
     # Indented, so that nothing in it can end the block.
@@ -263,8 +263,8 @@ def markdown_lines(report: Report, files: Sequence[str], remarks: Sequence[str])
         yield "## Files"
         yield ""
     for file in files:
-        shown = file.startswith("figures/") and file.endswith(".png")
-        yield f"- {'!' if shown else ''}[{in_markdown(file)}]({file})"
+        is_image = file.startswith("figures/") and file.endswith(".png")
+        yield f"- {'!' if is_image else ''}[{in_markdown(file)}]({file})"
 
 
 def _markdown_facts(facts: Mapping[str, str]) -> Iterator[str]:
@@ -284,7 +284,9 @@ def latex_lines(report: Report) -> Iterator[str]:
     yield from (f"% {on_one_line(line)}" for line in report.command.splitlines())
     tables = [(section.heading, table) for section in report.sections for table in section.tables]
     for number, (heading, table) in enumerate(tables, 1):
-        sides = "".join("l" if place in table.left else "r" for place in range(len(table.columns)))
+        sides = "".join(
+            "l" if column in table.left else "r" for column in range(len(table.columns))
+        )
         caption = in_latex(table.title or heading)
         yield rf"\begin{{longtable}}{{{sides}}}"
         yield rf"\caption{{{caption}}}\label{{tab:{report.name}-{number}}}\\"
@@ -296,22 +298,22 @@ def latex_lines(report: Report) -> Iterator[str]:
 
 
 def table_lines(table: Table) -> list[str]:
-    """The lines of a table, aligned by the cells of a terminal."""
+    """Return the lines of a table, aligned by the cells of a terminal."""
     return terminal.table(table.columns, table.rows, left=table.left)
 
 
 def in_markdown(text: str) -> str:
-    """The text on one line, with nothing in it that Markdown interprets."""
+    """Return the text on one line, with nothing that Markdown interprets."""
     return _MARKDOWN.sub(r"\\\1", on_one_line(text))
 
 
 def markdown_table(table: Table) -> Iterator[str]:
-    """The lines of a table with an empty line before it."""
+    """Yield the lines of a table with an empty line before it."""
     yield ""
     if table.title:
         yield f"**{in_markdown(table.title)}**"
         yield ""
-    marks = ["---" if place in table.left else "---:" for place in range(len(table.columns))]
+    marks = ["---" if column in table.left else "---:" for column in range(len(table.columns))]
     for cells in (table.columns, *table.rows):
         yield f"| {' | '.join(map(in_markdown, cells))} |"
         if cells is table.columns:

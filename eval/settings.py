@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from retriever import Store
     from retriever.encoders import Encoder
 else:
-    # Help pages read the types of fields, and import no stores for it.
+    # Help pages read the types of fields; they import no stores for it.
     Store = Any
 
 PROBING_TASKS = ("sentlen", "wc", "bshift")
@@ -27,11 +27,11 @@ ProtocolName = Literal["senteval", "bert-lc"]
 _BETWEEN_0_AND_1: dict[str, Any] = {"low": 0, "high": 1, "low_open": True, "high_open": True}
 
 
-def _check_names(key: str, names: Sequence[str], known: Sequence[str]) -> None:
-    unknown = set(names) - set(known)
+def _check_names(key: str, names: Sequence[str], allowed: Sequence[str]) -> None:
+    unknown = set(names) - set(allowed)
     if unknown or not names:
-        found = ", ".join(sorted(unknown)) or "none"
-        raise ConfigError(f"{key}: expected {', '.join(known)}, found {found}")
+        rejected = ", ".join(sorted(unknown)) or "none"
+        raise ConfigError(f"{key}: expected {', '.join(allowed)}, found {rejected}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,9 @@ class Loading:
         return Encoder.load(encoder, device=self.device, download=self.download)
 
     def load_together(self, encoders: Sequence[str]) -> list[Encoder]:
-        """Load encoders of which those of the same weights and number format share passes, in torch
-        unless they name another backend or a number format that torch lacks.
+        """Load encoders; those of the same weights and number format share forward passes.
+
+        They run in torch, unless they name another backend or a number format that torch lacks.
         """
         from retriever.encoders import Encoder, load_encoder
         from retriever.encoders.registry import LoadContext
@@ -64,17 +65,17 @@ class Loading:
 
         context = LoadContext(self.device, self.download, sharing())
         loaded = []
-        for asked in map(parse_encoder, encoders):
-            if asked.backend in ("openvino", "numpy") or asked.dtype == "int8":
-                loaded.append(self.load(asked))
+        for settings in map(parse_encoder, encoders):
+            if settings.backend in ("openvino", "numpy") or settings.dtype == "int8":
+                loaded.append(self.load(settings))
             else:
-                loaded.append(Encoder(*load_encoder(asked, context)))
+                loaded.append(Encoder(*load_encoder(settings, context)))
         return loaded
 
 
 @dataclass(frozen=True, slots=True)
 class Resampling(Checked):
-    """How p-values, and intervals of correlations and of choices of layers, are computed."""
+    """Settings of p-values, and of intervals of correlations and of choices of layers."""
 
     resamples: int = setting(
         10_000, "Number of resamples of a test, and of the intervals of correlations.", low=100
@@ -84,11 +85,12 @@ class Resampling(Checked):
 
 @dataclass(frozen=True, slots=True)
 class QuestionSettings(Checked):
-    """How a question set is read and divided.
+    """Settings of reading and dividing a question set.
 
     Attributes:
-        index: of a set without pools: an index of its corpus, which is created or completed.
-        without: other sets; what overlaps with their dev and test splits is not trained on.
+        index: an index of the corpus of a set without pools; it is created or completed.
+        without: other sets; questions that overlap with their dev and test splits are not trained
+            on.
     """
 
     form: str | None = setting(
@@ -114,7 +116,7 @@ class QuestionSettings(Checked):
 
 @dataclass(frozen=True, slots=True)
 class GateSettings(Checked):
-    """What a candidate is measured by, and which drops are accepted."""
+    """Settings of the gate: measures of a candidate, and accepted drops."""
 
     margin: float = setting(
         1.0,
@@ -136,7 +138,7 @@ class GateSettings(Checked):
 
 @dataclass(frozen=True, slots=True)
 class CalibrationSettings(Checked):
-    """How probabilities of relevance are learned and tested, see `calibrate`."""
+    """Settings of learning and testing probabilities of relevance, see `calibrate`."""
 
     false_answers: float = setting(
         0.05,
@@ -216,12 +218,13 @@ class MadeQuestionSettings:
 
 @dataclass(frozen=True, slots=True)
 class TuneSettings(Checked):
-    """What `tune` may spend and choose, and how it tests.
+    """Settings of `tune`: budget, limits, choices and tests.
 
     Attributes:
-        encoders: text forms of the encoders to choose from; the first is that of the defaults, the
-            bundled model if there is none.
-        measure: what settings are chosen by; None takes nDCG@10, or AP where questions have pools.
+        encoders: text forms of the encoders to choose from; the first is the default, the bundled
+            model if there is none.
+        measure: the measure that settings are chosen by; None takes nDCG@10, or AP where questions
+            have pools.
         queries, qrels: files of questions and judgments of a corpus or index; None makes questions.
         rerank: a cross-encoder, as `load_reranker` takes it, which is tried too.
     """
@@ -262,13 +265,13 @@ class TuneSettings(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentenceSettings:
-    """What every experiment on sentences can be told.
+    """Settings that all experiments on sentences have.
 
     Attributes:
         poolings: score every hidden state of each encoder's model with these poolings instead;
             empty scores the encoders.
-        baseline: the encoder that the others are compared with; None takes the first. Of a layer
-            search it is a model with ``::last``, which is the default, or ``::last4``.
+        baseline: the encoder that the others are compared with; None takes the first. A layer
+            search takes a model with ``::last``, the default, or ``::last4``.
     """
 
     poolings: tuple[Pooling, ...] = ()
@@ -284,23 +287,23 @@ class SentenceSettings:
             )
 
     def resampling_fact(self) -> dict[str, str]:
-        """What a report says about intervals and p-values."""
+        """Return the fact of a report on intervals and p-values."""
         return {"resamples": f"{self.resampling.resamples:,}, seed {self.resampling.seed}"}
 
 
 @dataclass(frozen=True, slots=True)
 class RelatednessSettings(Checked):
-    """How a softmax layer is trained over the vectors of pairs, see `score_relatedness`."""
+    """Settings of a softmax layer over the vectors of pairs, see `score_relatedness`."""
 
     seeds: int = setting(5, "Number of times that --supervised trains the layer.", low=1)
 
 
 @dataclass(frozen=True, slots=True)
 class STSSettings(SentenceSettings):
-    """How tests of similarity are scored.
+    """Settings of scoring tests of similarity.
 
-    All pairs as one list are those of Gao et al. (2021) and Hosseini et al. (2023), means those of
-    SentEval; the three aggregations differ by several points.
+    Gao et al. (2021) and Hosseini et al. (2023) take all pairs as one list, SentEval takes means.
+    The three aggregations differ by several points.
 
     Attributes:
         supervised: how a softmax layer is trained over the vectors, with a test as one list; None
@@ -326,7 +329,7 @@ class STSSettings(SentenceSettings):
 
 @dataclass(frozen=True, slots=True)
 class TransferProtocol(Checked):
-    """How a classifier is trained and tested."""
+    """Settings of training and testing a classifier."""
 
     name: ProtocolName = setting(
         "senteval",
@@ -339,7 +342,7 @@ class TransferProtocol(Checked):
 
 @dataclass(frozen=True, slots=True)
 class LayerTransferSettings(Checked):
-    """How sets of layers are tried for a task; None tries sets of all sizes."""
+    """Settings of the search for layers of a task; None tries sets of all sizes."""
 
     max_layers: int | None = setting(
         4, "Maximum number of layers in a set for --layers-search.", low=1, section="Training"
@@ -351,7 +354,7 @@ class LayerTransferSettings(Checked):
 
 @dataclass(frozen=True, slots=True)
 class TransferSettings(SentenceSettings):
-    """How classification tasks are scored.
+    """Settings of scoring classification tasks.
 
     Attributes:
         protocol: how the classifier is trained and tested.
@@ -383,11 +386,11 @@ class TransferSettings(SentenceSettings):
                 f"classifier: found {self.classifier}, but bert-lc has a classifier of its own, "
                 "for which no strength of regularization is chosen; leave it out"
             )
-        shares = {one for one in self.train_shares if 0 < one <= 1}
+        shares = {share for share in self.train_shares if 0 < share <= 1}
         if len(shares) < max(len(self.train_shares), 1):
             raise ConfigError(
                 "train-share: expected one or several different shares above 0, up to 1, found "
-                f"{', '.join(f'{one:g}' for one in self.train_shares) or 'none'}"
+                f"{', '.join(f'{share:g}' for share in self.train_shares) or 'none'}"
             )
         if self.layer_search is None:
             return
@@ -405,12 +408,12 @@ class TransferSettings(SentenceSettings):
 
 @dataclass(frozen=True, slots=True)
 class LayerSearchSettings(Checked):
-    """How layers are searched.
+    """Settings of a layer search.
 
     Attributes:
         encoder: text form; model, pooling, special tokens, prompts, window and number format count.
-            ``head=yes`` is searched with, by vectors made for each set. Layers, fusions and a
-            static method are refused.
+            With ``head=yes`` vectors are made for each set. Layers, fusions and a static method are
+            refused.
     """
 
     encoder: str = ""

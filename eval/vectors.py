@@ -1,7 +1,7 @@
 """Vectors of texts under one or many encoders, cached, with one forward pass per text and model.
 
 Encoders of one model that read the same word pieces of a text share its forward pass, whatever
-their layers, fusion and pooling; so do meta-embeddings of the same sources.
+their layers, fusion and pooling. Meta-embeddings of the same sources share it too.
 """
 
 from __future__ import annotations
@@ -57,22 +57,22 @@ LISTS: Mapping[str, tuple[str, ...]] = {
 }
 """Name of a list of encoders to their settings, all over one model."""
 
-# Texts that are encoded before their vectors are stored.
+# Number of texts that are encoded before their vectors are stored.
 _BLOCK = 2048
 _TABLE = """
     CREATE TABLE IF NOT EXISTS vectors (
         digest BLOB PRIMARY KEY, cut INTEGER NOT NULL, vector BLOB NOT NULL
     ) WITHOUT ROWID
 """
-# The settings that turn layers into a vector: a sweep over layers decides them itself.
-_DECIDED = ("static", "layers", "fusion", "pooling", "normalize", "dimensions", "head")
+# The settings that turn layers into a vector: a sweep over layers fixes them.
+_FIXED_SETTINGS = ("static", "layers", "fusion", "pooling", "normalize", "dimensions", "head")
 
 
 def distinct(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """Each text once, and the row of each given one."""
+    """Return each text once, and (texts,) the row of each."""
     rows: dict[str, int] = {}
-    places = [rows.setdefault(text, len(rows)) for text in texts]
-    return list(rows), np.array(places, np.int64)
+    positions = [rows.setdefault(text, len(rows)) for text in texts]
+    return list(rows), np.array(positions, np.int64)
 
 
 class TextVectors:
@@ -84,7 +84,7 @@ class TextVectors:
         self._row = {text: row for row, text in enumerate(texts)}
 
     def of(self, texts: Sequence[str]) -> Floats:
-        """(texts, ...) float32, in the order of these texts; each of them must be known."""
+        """Return (texts, ...) float32 vectors of some of the texts, in their order."""
         return self.vectors[np.array([self._row[text] for text in texts], np.int64)]
 
 
@@ -96,9 +96,9 @@ def embed(
     query: bool = False,
     done: Done = ignore,
 ) -> TextVectors:
-    """`embed_all` for one encoder."""
-    (found,) = embed_all([encoder], texts, folder, query=query, done=done)
-    return found
+    """Return the vectors of texts under one encoder; see `embed_all`."""
+    (vectors,) = embed_all([encoder], texts, folder, query=query, done=done)
+    return vectors
 
 
 def embed_all(
@@ -109,7 +109,7 @@ def embed_all(
     query: bool = False,
     done: Done = ignore,
 ) -> Iterator[TextVectors]:
-    """The vectors of texts under one encoder after the other, all made before the first result."""
+    """Yield the vectors of texts under each encoder; all are computed before the first result."""
     unique, rows = distinct(texts)
     with ExitStack() as stack:
         if folder is None:
@@ -120,7 +120,7 @@ def embed_all(
             cut = np.empty(len(unique), np.bool_)
             with _open_vectors(folder, encoder) as database:
                 for number, text in enumerate(unique):
-                    cut[number], stored = _stored(database, "cut, vector", text, query)
+                    cut[number], stored = _read_entry(database, "cut, vector", text, query)
                     vectors[number] = np.frombuffer(stored, "<f4")
             yield TextVectors(texts, vectors[rows], int(cut[rows].sum()))
 
@@ -128,20 +128,20 @@ def embed_all(
 def _fill_cache(
     encoders: Sequence[Encoder], texts: Sequence[str], folder: Path, query: bool, done: Done
 ) -> None:
-    """Encode distinct texts that the cache lacks, and store them block by block."""
+    """Encode distinct texts that the cache lacks, and store their vectors block by block."""
     for group in _groups(encoders):
         lacking: list[set[int]] = []
         for encoder in group:
             with _open_vectors(folder, encoder) as database:
-                stored = [_stored(database, "1", text, query) for text in texts]
-            lacking.append({row for row, found in enumerate(stored) if found is None})
+                stored = [_read_entry(database, "1", text, query) for text in texts]
+            lacking.append({row for row, entry in enumerate(stored) if entry is None})
             done(len(texts) - len(lacking[-1]))
-        wanted = sorted(set().union(*lacking))
-        for start in range(0, len(wanted), _BLOCK):
+        missing_rows = sorted(set().union(*lacking))
+        for start in range(0, len(missing_rows), _BLOCK):
             parts = []
             for encoder, missing in zip(group, lacking, strict=True):
-                rows = [row for row in wanted[start : start + _BLOCK] if row in missing]
-                parts.append(_Part(encoder, [texts[row] for row in rows], query))
+                rows = [row for row in missing_rows[start : start + _BLOCK] if row in missing]
+                parts.append(_EncodedBlock(encoder, [texts[row] for row in rows], query))
             if len(parts) == 1:
                 (part,) = parts
                 part.vectors = part.encoder.encode_pieces(part.pieces, lambda texts, _: done(texts))
@@ -156,14 +156,14 @@ def _fill_cache(
                     database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", new)
 
 
-def _stored(database: sqlite3.Connection, columns: str, text: str, query: bool) -> Any:
+def _read_entry(database: sqlite3.Connection, columns: str, text: str, query: bool) -> Any:
     statement = f"SELECT {columns} FROM vectors WHERE digest = ?"  # noqa: S608
     return database.execute(statement, (_digest(text, query),)).fetchone()
 
 
 @contextmanager
 def _open_vectors(folder: Path, encoder: Encoder) -> Iterator[sqlite3.Connection]:
-    """The file of an encoder; that of a URL is emptied if another model answers under it."""
+    """Open the cache of an encoder; it is emptied if another model answers under a URL."""
     spec = encoder.spec
     dtype = None if spec.settings.dtype == "float32" else spec.settings.dtype
     path = folder / f"{spec.fingerprint}{f'-{dtype}' if dtype else ''}.sqlite"
@@ -172,7 +172,7 @@ def _open_vectors(folder: Path, encoder: Encoder) -> Iterator[sqlite3.Connection
         with closing(sqlite3.connect(path, timeout=60)) as database:
             database.execute(_TABLE)
             if probes := probe_lists(encoder):
-                _expect(database, probes)
+                _match_probes(database, probes)
             yield database
     except (OSError, sqlite3.DatabaseError, ValueError) as error:
         raise StorageError(
@@ -181,13 +181,13 @@ def _open_vectors(folder: Path, encoder: Encoder) -> Iterator[sqlite3.Connection
         ) from error
 
 
-def _expect(database: sqlite3.Connection, probes: list[list[float]]) -> None:
-    """Forget all vectors if they were made by an encoder with other probe vectors."""
+def _match_probes(database: sqlite3.Connection, probes: list[list[float]]) -> None:
+    """Delete all vectors if they were made by an encoder with other probe vectors."""
     with database:
         database.execute("CREATE TABLE IF NOT EXISTS probes (vectors TEXT NOT NULL)")
-        found = database.execute("SELECT vectors FROM probes").fetchone()
+        stored = database.execute("SELECT vectors FROM probes").fetchone()
         expected = np.array(probes, np.float32)
-        if found is None or not same_vectors(json.loads(found[0]), expected):
+        if stored is None or not same_vectors(json.loads(stored[0]), expected):
             database.execute("DELETE FROM vectors")
             database.execute("DELETE FROM probes")
             database.execute("INSERT INTO probes VALUES (?)", (json.dumps(probes),))
@@ -199,23 +199,26 @@ def _digest(text: str, query: bool) -> bytes:
 
 
 def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
-    """Encoders that read the same of every text; a static encoder is a group by itself."""
+    """Group encoders that read the same pieces of every text; a static encoder is alone."""
     groups: dict[tuple[object, ...], list[Encoder]] = {}
-    for place, encoder in enumerate(encoders):
+    for position, encoder in enumerate(encoders):
         spec = encoder.spec
         key: tuple[object, ...] = spec.weights, spec.meaning("backend"), spec.meaning("dtype")
         if spec.settings.static is not None:
-            key = (place,)
+            key = (position,)
         else:
             with suppress(ConfigError):
                 parts = encoder.meta_parts()
-                key = parts.level, *(one.fingerprint for one in parts.sources)
+                key = parts.level, *(source.fingerprint for source in parts.sources)
         groups.setdefault(key, []).append(encoder)
     return list(groups.values())
 
 
-class _Part:
-    """Texts of a block under one encoder: pieces within the window, which are cut, and vectors."""
+class _EncodedBlock:
+    """Texts of a block under one encoder: word pieces within the window, and vectors.
+
+    `cut` tells which texts exceed the window.
+    """
 
     def __init__(self, encoder: Encoder, texts: list[str], query: bool) -> None:
         self.encoder = encoder
@@ -229,36 +232,36 @@ class _Part:
         self.vectors = np.zeros((len(texts), encoder.spec.dimensions), np.float32)
 
 
-def _encode_together(parts: Sequence[_Part], done: Done) -> None:
+def _encode_together(parts: Sequence[_EncodedBlock], done: Done) -> None:
     """Fill the vectors; word pieces that the same encoders need are encoded together."""
     uses: dict[Any, list[tuple[int, int]]] = {}
-    for place, part in enumerate(parts):
+    for position, part in enumerate(parts):
         for row, ids in enumerate(part.pieces):
             key = tuple(ids) if isinstance(ids, list) else ids
-            uses.setdefault(key, []).append((place, row))
+            uses.setdefault(key, []).append((position, row))
     by_encoders: dict[frozenset[int], list[Any]] = {}
     for ids, users in uses.items():
-        by_encoders.setdefault(frozenset(place for place, _ in users), []).append(ids)
+        by_encoders.setdefault(frozenset(position for position, _ in users), []).append(ids)
     limit = BATCH_PIECES[parts[0].encoder.spec.settings.number_format]
-    for places, listed in by_encoders.items():
+    for positions, sequences in by_encoders.items():
         # A text without a known word has no pieces and a zero vector.
-        for batch in token_batches([max(len(ids), 1) for ids in listed], limit):
-            chosen = [listed[number] for number in batch]
-            for place in sorted(places):
+        for batch in token_batches([max(len(ids), 1) for ids in sequences], limit):
+            batch_pieces = [sequences[number] for number in batch]
+            for position in sorted(positions):
                 # The same batch for each encoder, so that a shared backbone runs once.
-                found = parts[place].encoder.encode_pieces(chosen)
-                for ids, vector in zip(chosen, found, strict=True):
-                    rows = [row for user, row in uses[ids] if user == place]
-                    parts[place].vectors[rows] = vector
+                vectors = parts[position].encoder.encode_pieces(batch_pieces)
+                for ids, vector in zip(batch_pieces, vectors, strict=True):
+                    rows = [row for user, row in uses[ids] if user == position]
+                    parts[position].vectors[rows] = vector
                     done(len(rows))
 
 
 def named_encoders(
     encoders: Sequence[str], lists: Sequence[str] = (), model: str | None = None
 ) -> tuple[str, ...]:
-    """The text forms of encoders, those of `LISTS` first.
+    """Return the text forms of encoders, those of `LISTS` first.
 
-    The lists, and forms without a model (``::lc:0,6``), are of `model`; None is the bundled one.
+    Lists, and forms without a model (``::lc:0,6``), get `model`; None is the bundled model.
 
     Raises:
         ConfigError: a list or setting is unknown, an encoder is named twice, or there is none.
@@ -270,23 +273,23 @@ def named_encoders(
         if name not in LISTS:
             raise ConfigError(f"encoders: expected {', '.join(LISTS)}, found {name!r}")
     model = model or DEFAULT_MODEL
-    listed = [f"::{setting}" for name in lists for setting in LISTS[name]]
-    forms = [over_model(form, model) for form in (*listed, *encoders)]
+    list_forms = [f"::{setting}" for name in lists for setting in LISTS[name]]
+    forms = [over_model(form, model) for form in (*list_forms, *encoders)]
     if not forms:
         raise ConfigError(
             f"encoder: expected at least one, found none; name one with --encoder, such as {model}"
         )
     seen: dict[EncoderSettings, str] = {}
     for form in forms:
-        asked = parse_encoder(form)
-        if asked in seen:
-            raise ConfigError(f"encoder: {form} is {seen[asked]} again; name each once")
-        seen[asked] = form
+        settings = parse_encoder(form)
+        if settings in seen:
+            raise ConfigError(f"encoder: {form} is {seen[settings]} again; name each once")
+        seen[settings] = form
     return tuple(forms)
 
 
 class SentenceEncoders:
-    """Encoders, loaded once for all sets of texts, except for those that are fitted on each set."""
+    """Encoders of several sets of texts: loaded once, or fitted on each set."""
 
     def __init__(self, forms: Sequence[str], loading: Loading) -> None:
         self.names = tuple(forms)
@@ -297,7 +300,7 @@ class SentenceEncoders:
     def vectors(
         self, texts: Sequence[str], fit_on: Sequence[str], done: Done = ignore
     ) -> Iterator[TextVectors]:
-        """`embed_all` in the order of `names`, with some encoders fitted on the texts `fit_on`."""
+        """Yield vectors in the order of `names`; some encoders are fitted on the texts `fit_on`."""
         encoders = [
             self._ready[form] if form in self._ready else self._fit(form, fit_on)
             for form in self.names
@@ -305,53 +308,57 @@ class SentenceEncoders:
         return embed_all(encoders, texts, self._loading.cache, done=done)
 
     def _fit(self, form: str, texts: Sequence[str]) -> Encoder:
-        asked = parse_encoder(form)
-        assert asked.static is not None
+        settings = parse_encoder(form)
+        assert settings.static is not None
         model = fit_static(
-            asked.model or DEFAULT_MODEL, asked.static, texts, download=self._loading.download
+            settings.model or DEFAULT_MODEL, settings.static, texts, download=self._loading.download
         )
         with TemporaryDirectory() as folder:
             saved = Path(folder) / "fitted"
             model.save(saved)
-            fitted = str(replace(asked, model=str(saved), static=None))
+            fitted = str(replace(settings, model=str(saved), static=None))
             (encoder,) = self._loading.load_together([fitted])
         return encoder
 
 
 def _is_fitted(form: str) -> bool:
-    # A folder of a fitted encoder is used as it is; a model or a file of word vectors is not.
-    asked = parse_encoder(form)
-    return asked.static in FITTED and not is_folder_with(STATIC_FILE, asked.model or DEFAULT_MODEL)
+    # The folder of a fitted encoder is used as it is. A model or word vectors need a fit.
+    settings = parse_encoder(form)
+    return settings.static in FITTED and not is_folder_with(
+        STATIC_FILE, settings.model or DEFAULT_MODEL
+    )
 
 
 def fitted_remark(forms: Sequence[str], texts: str) -> list[str]:
-    """A remark on the encoders that are fitted on `texts` of each set; none if there are none."""
+    """Return a remark on the encoders that are fitted on `texts` of each set, if there are any."""
     fitted = [form for form in forms if _is_fitted(form)]
     return [f"fitted on each set, on {texts}: {', '.join(fitted)}"] if fitted else []
 
 
 def layer_form(form: str, pooling: Pooling) -> str:
-    """The form of an encoder that concatenates every layer as it is; refuses what this decides."""
-    asked = parse_encoder(form)
-    for name in _DECIDED:
-        value = getattr(asked, name)
+    """Return the form of an encoder that concatenates all layers; refuse settings it fixes."""
+    settings = parse_encoder(form)
+    for name in _FIXED_SETTINGS:
+        value = getattr(settings, name)
         if value is not None and (name != "head" or value):
             raise ConfigError(
                 f"{form}: found {name}={value}, but every layer of a transformer is scored as it "
                 f"is; leave {name} out"
             )
     return str(
-        replace(asked, layers="all", fusion="concat", pooling=pooling, head=False, normalize=False)
+        replace(
+            settings, layers="all", fusion="concat", pooling=pooling, head=False, normalize=False
+        )
     )
 
 
 def split_layers(vectors: Floats, depth: int) -> Floats:
-    """(texts, hidden states, width), a view of the vectors of `layer_form`'s encoder."""
+    """Return vectors of the encoder of `layer_form` as a (texts, hidden states, width) view."""
     return vectors.reshape(len(vectors), depth + 1, -1)
 
 
 class LayerEncoders:
-    """Every hidden state of models, with several poolings; forms as `layer_form` takes them."""
+    """All hidden states of models, with several poolings; forms are those of `layer_form`."""
 
     def __init__(self, forms: Sequence[str], poolings: Sequence[Pooling], loading: Loading) -> None:
         require_several("poolings", poolings)
@@ -367,11 +374,13 @@ class LayerEncoders:
         self._encoders = loading.load_together(layered)
 
     def depth(self, name: str) -> int:
-        """Transformer layers of a model; it has one more hidden state."""
+        """Return the number of transformer layers of a model; it has one more hidden state."""
         return self._encoders[self.names.index(name) * len(self.poolings)].depth
 
     def vectors(self, texts: Sequence[str], done: Done = ignore) -> Iterator[TextVectors]:
-        """(texts, hidden states, width) of texts, all poolings of one model after the other."""
-        found = embed_all(self._encoders, texts, self._cache, done=done)
-        for encoder, one in zip(self._encoders, found, strict=True):
-            yield TextVectors(texts, split_layers(one.vectors, encoder.depth), one.cut)
+        """Yield (texts, hidden states, width) vectors, model after model, pooling after pooling."""
+        layered = embed_all(self._encoders, texts, self._cache, done=done)
+        for encoder, text_vectors in zip(self._encoders, layered, strict=True):
+            yield TextVectors(
+                texts, split_layers(text_vectors.vectors, encoder.depth), text_vectors.cut
+            )
