@@ -121,7 +121,7 @@ class Formula(NamedTuple):
     delta: float
 
 
-def formula_of(settings: BM25Settings, mean_length: float) -> Formula:
+def make_formula(settings: BM25Settings, mean_length: float) -> Formula:
     """Return the formula of a variant; `mean_length` is 0 if no passage holds a term."""
     variant = settings.variant
     k1 = settings.k1

@@ -22,8 +22,8 @@ from indexes.bm25.formulas import (
     BM25Settings,
     BM25Variant,
     Formula,
-    formula_of,
     idf,
+    make_formula,
     mean_okapi_idf,
     weights,
 )
@@ -179,7 +179,7 @@ class BM25:
                     total_length -= int(deleted.sum(dtype=np.int64))
             statistics = CorpusStatistics(passages, total_length / passages if passages else 0.0)
         self.statistics = statistics
-        self._formula = formula_of(self.settings, statistics.mean_length)
+        self._formula = make_formula(self.settings, statistics.mean_length)
 
     def query(self, query_terms: Iterable[Term]) -> BM25Query:
         """Find the postings of a query's terms; a repeated term counts as often."""

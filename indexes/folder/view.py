@@ -49,7 +49,7 @@ from indexes.protocol import (
     StoredDocument,
     Term,
 )
-from indexes.vectors.flat import exact_scores, nearest_of, rounded
+from indexes.vectors.flat import exact_scores, rank_nearest, rounded
 from indexes.vectors.library import FLAT
 
 if TYPE_CHECKING:
@@ -495,7 +495,7 @@ class FolderRanking:
             places = np.concatenate(placed)
             scores = np.concatenate([part[1] for part in parts])
             order = np.argsort(places)
-            best = np.sort(nearest_of(places[order], scores[order], depth)[0])
+            best = np.sort(rank_nearest(places[order], scores[order], depth)[0])
             ends = np.searchsorted(best, firsts)
             spans = zip(ends, ends[1:], firsts, strict=False)
             nearest.append([best[start:stop] - first for start, stop, first in spans])

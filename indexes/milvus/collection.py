@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.formulas import BM25Settings, formula_of, weights
+from indexes.bm25.formulas import BM25Settings, make_formula, weights
 from indexes.errors import ConfigError, FormatVersionError, NotAnIndexError, StorageError
 from indexes.folder.documents import metadata_json
 from indexes.milvus.connection import MilvusLocation, call
@@ -207,7 +207,7 @@ def _sparse_weights(counts: Mapping[str, int], mean_length: float) -> dict[int, 
     """Return the saturated frequencies of a passage's terms under BM25's default settings."""
     frequencies = np.fromiter(counts.values(), np.uint32, len(counts))
     lengths = np.full(len(counts), frequencies.sum(), np.uint32)
-    values = weights(formula_of(BM25Settings(), mean_length), frequencies, lengths)
+    values = weights(make_formula(BM25Settings(), mean_length), frequencies, lengths)
     return {
         1 + hash_of(term, 4): value for term, value in zip(counts, values.tolist(), strict=True)
     }

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from indexes.bm25.formulas import BM25Settings, formula_of, mean_okapi_idf, weights
+from indexes.bm25.formulas import BM25Settings, make_formula, mean_okapi_idf, weights
 from indexes.bm25.scoring import term_factors, top_places
 from indexes.errors import ConfigError
 from indexes.filters.grammar import Where
@@ -28,7 +28,7 @@ from indexes.postgres.postings import sum_scores, unpack_ids, vocabulary_frequen
 from indexes.postgres.schema import Tables
 from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings, Term
 from indexes.vectors.choice import AUTO, FLAT_LIMIT
-from indexes.vectors.flat import exact_scores, nearest_of, rounded, tie_slack
+from indexes.vectors.flat import exact_scores, rank_nearest, rounded, tie_slack
 from indexes.vectors.library import FLAT
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class PostgresRanking:
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return all live passages that hold a term, ascending, and their scores."""
         repetitions = Counter(terms)
-        formula = formula_of(self._bm25, self._row.total_length / max(self._row.passages, 1))
+        formula = make_formula(self._bm25, self._row.total_length / max(self._row.passages, 1))
         postings = self._view.postings(repetitions)
         factors = term_factors(
             self._bm25.variant,
@@ -345,7 +345,7 @@ class PostgresRanking:
         rows = self._view.rows(tied, *arguments, slack - lowest, where=where)
         passages, vectors = self._unpack(rows)
         places = np.arange(len(rows))
-        best, _ = nearest_of(places, exact_scores(vectors, places, vector), depth)
+        best, _ = rank_nearest(places, exact_scores(vectors, places, vector), depth)
         return passages[best], vectors[best]
 
     def _unpack(

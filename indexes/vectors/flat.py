@@ -1,7 +1,7 @@
 """Exact inner-product search over the vectors of one segment.
 
 A query first finds candidates: vectors whose score may be among the `k` best. The candidates are
-then scored in double precision and ranked by `nearest_of`. docs/design/exact-search.md says why.
+then scored in double precision and ranked by `rank_nearest`. docs/design/exact-search.md says why.
 Positions count the vectors of one segment from 0.
 """
 
@@ -88,11 +88,11 @@ def search_flat(
             candidates = quantized.candidate_positions(vectors, query, k, mask)
         if candidates is None:
             candidates = np.arange(len(vectors)) if mask is None else mask.positions
-        nearest.append(nearest_of(candidates, exact_scores(vectors, candidates, query), k))
+        nearest.append(rank_nearest(candidates, exact_scores(vectors, candidates, query), k))
     return nearest
 
 
-def nearest_of(positions: NDArray[np.int64], scores: NDArray[np.float64], k: int) -> Nearest:
+def rank_nearest(positions: NDArray[np.int64], scores: NDArray[np.float64], k: int) -> Nearest:
     """Return the `k` best of (m,) candidates; the same whatever others are among them.
 
     Equal rounded scores keep the order of the candidates. NaN is never among the best.
@@ -101,7 +101,7 @@ def nearest_of(positions: NDArray[np.int64], scores: NDArray[np.float64], k: int
     positions = positions[is_number]
     scores = scores[is_number]
     top = np.partition(scores, -k)[-k:] if k < len(scores) else scores
-    decimals = decimals_of(float(np.abs(top).max(initial=1.0)))
+    decimals = significant_decimals(float(np.abs(top).max(initial=1.0)))
     if k < len(scores):
         # Every score that may round to the k-th or more.
         may_tie = scores >= top[0] - 10.0**-decimals
@@ -128,17 +128,19 @@ def exact_scores(
 
 def rounded(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Round scores to their significant decimals: six for cosines, fewer beyond 1."""
-    return np.round(scores, decimals_of(float(np.abs(scores).max(initial=1.0))))
+    return np.round(scores, significant_decimals(float(np.abs(scores).max(initial=1.0))))
 
 
-def decimals_of(largest: float) -> int:
+def significant_decimals(largest: float) -> int:
     """Return how many decimals of scores up to `largest` are significant."""
     return _DECIMALS - math.ceil(math.log10(max(largest, 1.0)) - 1e-6)
 
 
 def tie_slack(largest: float) -> float:
     """Return the largest difference of two single-precision scores that may tie."""
-    return _TIE_UNITS * 10.0 ** -decimals_of(largest) if math.isfinite(largest) else math.inf
+    return (
+        _TIE_UNITS * 10.0 ** -significant_decimals(largest) if math.isfinite(largest) else math.inf
+    )
 
 
 class QuantizedVectors:

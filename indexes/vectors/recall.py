@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.vectors.flat import Nearest, QuantizedVectors, nearest_of, search_flat
+from indexes.vectors.flat import Nearest, QuantizedVectors, rank_nearest, search_flat
 
 if TYPE_CHECKING:
     from indexes.vectors.search import Searcher
@@ -94,7 +94,7 @@ def _search_in_blocks(
         nearest = search_flat(block, queries, k, quantized=QuantizedVectors())
         blocks.append([(start + positions, scores) for positions, scores in nearest])
     return [
-        nearest_of(
+        rank_nearest(
             np.concatenate([positions for positions, _ in parts]),
             np.concatenate([scores for _, scores in parts]),
             k,

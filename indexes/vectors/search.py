@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from indexes.files import damaged, unique
 from indexes.folder.checksums import UNGUARDED, BlockGuard
-from indexes.vectors.flat import Nearest, exact_scores, nearest_of, search_flat
+from indexes.vectors.flat import Nearest, exact_scores, rank_nearest, search_flat
 from indexes.vectors.library import code_bytes, faiss_reason, load_faiss, unwrap
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Searcher(ABC):
         for positions in candidates:
             guard.check_rows(positions)
         nearest = [
-            nearest_of(positions, exact_scores(vectors, positions, query), k)
+            rank_nearest(positions, exact_scores(vectors, positions, query), k)
             for query, positions in zip(queries, candidates, strict=True)
         ]
         # Too few may be all that there are, which only the exact search can tell.
@@ -217,8 +217,8 @@ class ListSearcher(Searcher):
         incomplete = [i for i, positions in enumerate(candidates) if len(positions) < k]
         if incomplete and probes < self._lists:
             wider = min(4 * probes, self._lists)
-            found = self._find_unfiltered(queries[incomplete], k, count, wider)
-            for i, positions in zip(incomplete, found, strict=True):
+            more = self._find_unfiltered(queries[incomplete], k, count, wider)
+            for i, positions in zip(incomplete, more, strict=True):
                 candidates[i] = positions
         return candidates
 

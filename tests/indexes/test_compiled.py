@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import indexes.bm25.scoring
 import indexes.vectors.flat
-from indexes.bm25.formulas import formula_of
+from indexes.bm25.formulas import make_formula
 from indexes.bm25.postings import (
     FREQUENCIES,
     LENGTHS,
@@ -84,7 +84,7 @@ def test_the_best_are_those_of_numpy_with_ties_filters_deletions_and_scores_of_z
     rows, factors, frequencies, lengths, variant, k, every, deleted
 ):
     postings, read = postings_of([sorted(row) for row in rows], frequencies, lengths, MANY)
-    formula = formula_of(BM25Settings(variant), 4.0)
+    formula = make_formula(BM25Settings(variant), 4.0)
     allowed = None if every is None else Allowed(np.arange(MANY) % every == 0)
     some = np.array(factors[: len(rows)])
     check_equal(postings, read, formula, some, k, allowed, deleted=deleted)
@@ -96,7 +96,7 @@ def test_the_best_of_many_passages_are_those_of_numpy(k, share):
     chance = np.random.default_rng(k)
     rows = [np.flatnonzero(chance.random(100_000) < part) for part in (0.3, 0.001, 0.02, 0.3)]
     postings, read = postings_of([row.tolist() for row in rows], [1, 1, 2], [9, 8, 7, 6], 100_000)
-    formula, factors = formula_of(BM25Settings(), 7.5), chance.random(4).round(2)
+    formula, factors = make_formula(BM25Settings(), 7.5), chance.random(4).round(2)
     allowed = None if share is None else Allowed(chance.random(100_000) < share)
     check_equal(postings, read, formula, factors, k, allowed, deleted=share == 0.5)
 
@@ -253,7 +253,7 @@ def test_many_threads_can_search_at_once():
     chance = np.random.default_rng(0)
     rows = [np.flatnonzero(chance.random(60_000) < share).tolist() for share in (0.2, 0.01)]
     postings, read = postings_of(rows, [1, 2, 1], [5, 9, 3, 4], 60_000)
-    given = SearchableSegment(postings), read, chance.random(2), formula_of(BM25Settings(), 5.25)
+    given = SearchableSegment(postings), read, chance.random(2), make_formula(BM25Settings(), 5.25)
     expected = search_segment_by_numpy(*given, 100).scores.tobytes()
 
     def search(_):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import indexes.vectors.flat
 from indexes.errors import MissingExtraError
 from indexes.filters.columns import Allowed
-from indexes.vectors.flat import QuantizedVectors, decimals_of, search_flat
+from indexes.vectors.flat import QuantizedVectors, search_flat, significant_decimals
 from indexes.vectors.library import load_faiss
 
 
@@ -35,7 +35,7 @@ def check(vectors, queries, k, allowed, quantized=None):
         np.testing.assert_allclose(scores, expected[positions], rtol=1e-12, atol=1e-12)
         # The order is that of the scores with six digits, then that of the positions.
         largest = np.abs(np.sort(expected)[::-1][: len(scores)]).max(initial=1.0)
-        rounded = np.round(expected, decimals_of(largest))
+        rounded = np.round(expected, significant_decimals(largest))
         best = sorted(range(len(vectors)), key=lambda i: (-rounded[i], i))[: len(scores)]
         assert positions.tolist() == best
 
