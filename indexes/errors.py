@@ -1,37 +1,52 @@
-"""The tree of errors that this project raises on purpose.
+"""Errors that this project raises on purpose.
 
-Every message is one line that says what was expected, what was found and what to do.
-`exit_code` is what the command line exits with.
+Each message is one line. It says what was expected, what was found and what to do. The command
+line exits with the error's `exit_code`, in parentheses here::
+
+    RetrieverError (1)
+    ├── BadInputError (2)
+    │   ├── SourceError             an unusable corpus or query source
+    │   ├── FilterError             a filter that does not parse or cannot be evaluated
+    │   ├── ConfigError             an unknown setting or an impossible value
+    │   ├── ModelError              a missing, altered or unsupported model
+    │   ├── EncoderMismatchError    an encoder other than the one of the index
+    │   ├── NotAnIndexError         a folder or database without an index
+    │   ├── FormatVersionError      an index format that this release does not read
+    │   ├── ClosedIndexError        a use of a closed index
+    │   ├── IndexLockedError        another process that writes to the index
+    │   ├── StorageError            a full disk, a denied permission, an unreachable server
+    │   └── MissingExtraError       an optional dependency that is not installed
+    └── DamagedIndexError (3)       a missing, truncated or altered file
 """
 
 from __future__ import annotations
 
 
 class RetrieverError(Exception):
-    """Base of every error raised on purpose; the message is one line for a person."""
+    """Base class of every error that this project raises on purpose."""
 
     exit_code = 1
 
 
 class BadInputError(RetrieverError):
-    """Something that the caller gave cannot be used; nothing that was stored is lost."""
+    """Unusable input. Stored data is intact."""
 
     exit_code = 2
 
 
 class SourceError(BadInputError):
-    """A corpus or query source is unusable; the message names the file and, if known, the line."""
+    """An unusable corpus or query source. The message names the file and, if known, the line."""
 
 
 class FilterError(BadInputError):
-    """A metadata filter does not parse, or the store cannot evaluate it.
+    """A metadata filter that does not parse, or that the store cannot evaluate.
 
-    In `Index.delete_where` also: it names a field that no document has, or compares a field with a
-    type that no document has in it. In a search that is a warning.
+    `Index.delete_where` also raises it for a field that no document has, and for a type that the
+    field has in no document. A search only warns about these.
 
     Attributes:
-        position: zero-based index of the offending character in the filter's text; None if it
-            is no single one.
+        position: zero-based index of the offending character in the filter's text; None if no
+            single character is at fault.
     """
 
     def __init__(self, message: str, position: int | None = None) -> None:
@@ -40,42 +55,42 @@ class FilterError(BadInputError):
 
 
 class ConfigError(BadInputError):
-    """A setting is unknown or has an impossible value."""
+    """An unknown setting, or an impossible value of one."""
 
 
 class ModelError(BadInputError):
-    """A model is missing, was altered, or is of a kind that is not supported."""
+    """A missing, altered or unsupported model."""
 
 
 class EncoderMismatchError(BadInputError):
-    """The index was made with another encoder than the one given."""
+    """An encoder other than the one that made the index."""
 
 
 class NotAnIndexError(BadInputError):
-    """The folder or database holds no index."""
+    """A folder or database without an index."""
 
 
 class FormatVersionError(BadInputError):
-    """The index has a format that this release does not read; the message says what to do."""
+    """An index format that this release does not read."""
 
 
 class ClosedIndexError(BadInputError):
-    """An index object was closed before."""
+    """A use of an index object after it was closed."""
 
 
 class IndexLockedError(BadInputError):
-    """Another process is writing to the index."""
+    """A lock that another process holds while it writes to the index."""
 
 
 class StorageError(BadInputError):
-    """The disk is full, a folder or file cannot be written, or a server refuses or is gone."""
+    """A full disk, an unwritable file or folder, or a server that refuses or is unreachable."""
 
 
 class MissingExtraError(BadInputError):
-    """An optional dependency is not installed; the message says which extra brings it."""
+    """A missing optional dependency. The message names the extra that installs it."""
 
 
 class DamagedIndexError(RetrieverError):
-    """A file of an index, or a shard, is missing, truncated or altered; the message names it."""
+    """A missing, truncated or altered index file or shard, which the message names."""
 
     exit_code = 3

@@ -1,24 +1,24 @@
-"""The error tree, see `indexes.errors` for the drawing, and checks that many modules share."""
+"""The errors that `indexes.errors` draws as a tree, and checks that many modules share."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from indexes import BadInputError as BadInputError
-from indexes import ClosedIndexError as ClosedIndexError
-from indexes import ConfigError as ConfigError
-from indexes import DamagedIndexError as DamagedIndexError
-from indexes import EncoderMismatchError as EncoderMismatchError
-from indexes import FilterError as FilterError
-from indexes import FormatVersionError as FormatVersionError
-from indexes import IndexLockedError as IndexLockedError
-from indexes import MissingExtraError as MissingExtraError
-from indexes import ModelError as ModelError
-from indexes import NotAnIndexError as NotAnIndexError
-from indexes import RetrieverError as RetrieverError
-from indexes import SourceError as SourceError
-from indexes import StorageError as StorageError
+from indexes.errors import BadInputError as BadInputError
+from indexes.errors import ClosedIndexError as ClosedIndexError
+from indexes.errors import ConfigError as ConfigError
+from indexes.errors import DamagedIndexError as DamagedIndexError
+from indexes.errors import EncoderMismatchError as EncoderMismatchError
+from indexes.errors import FilterError as FilterError
+from indexes.errors import FormatVersionError as FormatVersionError
+from indexes.errors import IndexLockedError as IndexLockedError
+from indexes.errors import MissingExtraError as MissingExtraError
+from indexes.errors import ModelError as ModelError
+from indexes.errors import NotAnIndexError as NotAnIndexError
+from indexes.errors import RetrieverError as RetrieverError
+from indexes.errors import SourceError as SourceError
+from indexes.errors import StorageError as StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

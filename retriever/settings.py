@@ -4,14 +4,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from indexes import GREATEST as GREATEST
-from indexes import Checked as Checked
-from indexes import Setting as Setting
-from indexes import alternatives as alternatives
-from indexes import check_settings as check_settings
-from indexes import declared_settings as declared_settings
-from indexes import format_value as format_value
-from indexes import setting as setting
+from indexes.settings import GREATEST as GREATEST
+from indexes.settings import Checked as Checked
+from indexes.settings import Setting as Setting
+from indexes.settings import alternatives as alternatives
+from indexes.settings import check_settings as check_settings
+from indexes.settings import declared_settings as declared_settings
+from indexes.settings import format_value as format_value
+from indexes.settings import setting as setting
 
 # One that is None by default.
 open_setting = partial(setting, None)

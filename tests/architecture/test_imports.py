@@ -9,6 +9,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ["indexes", "retriever", "eval", "cli"]
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "pyarrow", "matplotlib", "ray"}
+# Names that the façade of `indexes` offers.
+MAX_INDEXES_NAMES = 60
 # Their classes are torch's own kind; others import these modules where they are used.
 TORCH_CLASSES = {"retriever.rerankers.scorers"}
 
@@ -70,12 +72,19 @@ def _imported(tree, names):
     return found & names.keys()
 
 
-def test_only_retriever_enters_indexes_and_through_its_facade(trees):
+def test_other_packages_enter_indexes_through_its_facade_errors_and_settings(trees):
+    """Only `retriever` imports from the façade itself."""
     for path, tree in trees.items():
         package = path.relative_to(ROOT).parts[0]
         entered = {name for _, name in _imports(ast.walk(tree)) if name.split(".")[0] == "indexes"}
         if package != "indexes":
-            assert entered <= ({"indexes"} if package == "retriever" else set()), path
+            facade = {"indexes"} if package == "retriever" else set()
+            assert entered <= {"indexes.errors", "indexes.settings"} | facade, path
+
+
+def test_facade_of_indexes_stays_small():
+    lines = (ROOT / "indexes/__init__.pyi").read_text().splitlines()
+    assert sum(line.startswith("from ") for line in lines) <= MAX_INDEXES_NAMES
 
 
 def _module(path):

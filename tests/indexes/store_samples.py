@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexes import IndexLockedError, NewDocument, Store
+from indexes import NewDocument, Store
+from indexes.errors import IndexLockedError
 
 DIMENSIONS = 8
 SETTINGS = {"encoder": {"dimensions": DIMENSIONS}, "structures": {}}

@@ -15,15 +15,13 @@ import pytest
 from postgres_server import PostgresServer
 from store_samples import DIMENSIONS, SETTINGS, documents, ids_of, viewed
 
-from indexes import (
+from indexes import Query, StructureSettings, open_store
+from indexes.errors import (
     ClosedIndexError,
     ConfigError,
     FormatVersionError,
     NotAnIndexError,
-    Query,
     StorageError,
-    StructureSettings,
-    open_store,
 )
 from indexes.postgres import connection as connection_module
 from indexes.postgres import schema as schema_module

@@ -12,7 +12,8 @@ from psycopg import sql
 from store_samples import DIMENSIONS, viewed
 from where_reference import DOCUMENTS, FILTERS, evaluate, quoted, render
 
-from indexes import NewDocument, SourceError, compile_where
+from indexes import NewDocument, compile_where
+from indexes.errors import SourceError
 from indexes.folder.documents import metadata_json
 from indexes.postgres.filters import decode_metadata, encode_metadata, sql_condition
 

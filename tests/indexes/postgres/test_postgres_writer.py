@@ -19,7 +19,8 @@ from store_samples import (
     viewed,
 )
 
-from indexes import IndexLockedError, NotAnIndexError, open_store
+from indexes import open_store
+from indexes.errors import IndexLockedError, NotAnIndexError
 from indexes.postgres import postings as postings_module
 from indexes.postgres import schema as locks_module
 from indexes.postgres import writer as writer_module
