@@ -5,8 +5,8 @@
 ...     index.add(["The cat sat on the mat."])
 ...     hits = index.search("feline")
 
-Importing it loads neither torch nor FAISS; searching by BM25 needs neither. Each
-name is imported when it is asked for; `__version__` is the installed release.
+Importing it loads neither torch nor FAISS; a search by BM25 needs neither. Each name is imported on
+first use. `__version__` is the installed release.
 """
 
 from __future__ import annotations

@@ -23,12 +23,12 @@ from indexes.errors import StorageError as StorageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Module to the package that is installed, where they have different names.
+# Names of packages that differ from the names of their modules.
 _PACKAGES = {"sklearn": "scikit-learn"}
 
 
 def require_several(name: str, values: object) -> None:
-    """Refuse one string where several are meant: Python would take its letters."""
+    """Raise TypeError for one string instead of several: Python would iterate over its letters."""
     if isinstance(values, str | bytes):
         raise TypeError(
             f"{name}: expected several strings, found {values!r:.60}; put it into a list"
@@ -36,7 +36,7 @@ def require_several(name: str, values: object) -> None:
 
 
 def string_fault(value: str) -> str | None:
-    """What keeps `value` from being stored as UTF-8, or None."""
+    """Describe why a string cannot be stored as UTF-8; None if it can."""
     if value.isascii():
         return None
     try:
@@ -48,32 +48,35 @@ def string_fault(value: str) -> str | None:
 
 
 def unknown_name(owner: object, name: str) -> AttributeError:
-    """Return the error of an attribute that does not exist, with the right word if known."""
+    """Return the error for an unknown attribute, with the right name if it is listed."""
     from retriever.guesses import ATTRIBUTES
 
     kind = type(owner).__name__
-    right_word = ATTRIBUTES.get(kind, {}).get(name)
-    hint = "" if right_word is None else f": {kind} has {right_word}"
+    right_name = ATTRIBUTES.get(kind, {}).get(name)
+    hint = "" if right_name is None else f": {kind} has {right_name}"
     return AttributeError(f"{kind} has no {name}{hint}", name=name, obj=owner)
 
 
-def unexpected_keyword(name: str, known: Iterable[str]) -> TypeError:
-    """Return the error of a keyword that does not exist, with the nearest one and all others."""
+def unexpected_keyword(name: str, keywords: Iterable[str]) -> TypeError:
+    """Return the error for an unknown keyword, with the nearest keyword and the list of all."""
     from difflib import get_close_matches
 
     from retriever.guesses import KEYWORDS
 
-    names = sorted(known)
-    right_word = KEYWORDS.get(name)
-    near = [right_word] if right_word in names else get_close_matches(name, names, 1)
-    guess = f"; did you mean {near[0]!r}?" if near else ""
+    names = sorted(keywords)
+    right_name = KEYWORDS.get(name)
+    matches = [right_name] if right_name in names else get_close_matches(name, names, 1)
+    guess = f"; did you mean {matches[0]!r}?" if matches else ""
     return TypeError(f"unexpected keyword {name!r}{guess} (known: {', '.join(names)})")
 
 
 def require_extra(extra: str, purpose: str, *modules: str) -> None:
-    """Make sure that optional modules are installed, without importing them.
+    """Raise MissingExtraError unless optional modules are installed; import none of them.
 
-    `extra` brings them; `purpose` is what needs them, the subject of the message's sentence.
+    Args:
+        extra: name of the extra that installs them.
+        purpose: subject of the message's sentence.
+        modules: names of the modules.
     """
     for module in modules:
         if find_spec(module) is None:
@@ -84,10 +87,10 @@ def require_extra(extra: str, purpose: str, *modules: str) -> None:
 
 
 def require_torch(purpose: str) -> None:
-    """Make sure that torch and transformers are installed."""
+    """Raise MissingExtraError unless torch and transformers are installed."""
     require_extra("torch", purpose, "torch", "transformers")
 
 
 def require_classifiers() -> None:
-    """Make sure that scikit-learn and scipy are installed."""
+    """Raise MissingExtraError unless scikit-learn and scipy are installed."""
     require_extra("sentences", "classification", "scipy", "sklearn")

@@ -1,4 +1,4 @@
-"""Files and folders that commands write, whole or not at all, and the folder of the cache."""
+"""Files and folders that commands write, complete or not at all, and the folder of the cache."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ __all__ = [
 ]
 
 
-def check_output(folder: Path, what: str, strange: Callable[[set[str]], str | None]) -> None:
-    """Refuse a folder that cannot be written to, or that holds what is not to be lost.
+def check_output(folder: Path, what: str, find_foreign: Callable[[set[str]], str | None]) -> None:
+    """Raise ConfigError if a folder cannot be written to, or has other contents.
 
-    `what` is the folder that may be replaced, such as "the folder of a reranker". `strange` gets
-    the names in a folder, and returns one that does not belong there, or None.
+    Args:
+        folder: the folder to write.
+        what: the kind of folder that may be replaced, such as "the folder of a reranker".
+        find_foreign: returns one of the names in the folder that does not belong there, or None.
     """
     if not folder.absolute().parent.is_dir():
         raise ConfigError(
@@ -38,42 +40,42 @@ def check_output(folder: Path, what: str, strange: Callable[[set[str]], str | No
     if not folder.is_dir():
         raise ConfigError(f"{folder}: expected a folder, found a file; change --output")
     names = {path.name for path in folder.iterdir()}
-    found = strange(names) if names else None
-    if found is not None:
+    foreign = find_foreign(names) if names else None
+    if foreign is not None:
         raise ConfigError(
-            f"{folder}: expected a new name, an empty folder or {what}, found {found} in it; "
+            f"{folder}: expected a new name, an empty folder or {what}, found {foreign} in it; "
             "change --output"
         )
 
 
 def default_cache() -> Path:
-    """The folder of the cache: $RETRIEVER_CACHE or ~/.cache/retriever."""
-    named = os.environ.get("RETRIEVER_CACHE")
-    if named:
-        return Path(named)
+    """Return the folder of the cache: $RETRIEVER_CACHE or ~/.cache/retriever."""
+    path = os.environ.get("RETRIEVER_CACHE")
+    if path:
+        return Path(path)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(home) / "retriever"
 
 
 def folder_cache() -> Path:
-    """Return where `retriever query --in` keeps its indexes."""
+    """Return the folder for the indexes of `retriever query --in`."""
     return default_cache() / "folders"
 
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Give what this process creates in the block to its user alone, from the first byte on."""
-    before = os.umask(0o077)
+    """Make files that this process creates in the block accessible to its user alone."""
+    previous_mask = os.umask(0o077)
     try:
         yield
     finally:
-        os.umask(before)
+        os.umask(previous_mask)
 
 
 def make_private(folder: Path, *, whole: bool = False) -> None:
-    """Make a folder that only this user can enter; `whole` restricts what is in it, too.
+    """Make a folder that only this user can enter; `whole` also restricts its contents.
 
-    A file system without permissions, or a folder of another user, is left as it is.
+    A folder of another user, or on a file system without permissions, is left unchanged.
     """
     with private_files():
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +88,7 @@ def make_private(folder: Path, *, whole: bool = False) -> None:
 
 
 def _restrict(path: Path, mode: int) -> None:
-    # A file may be gone by now.
+    # The file may have been deleted meanwhile.
     with suppress(FileNotFoundError, PermissionError):
         if not path.is_symlink() and path.stat().st_mode & 0o077:
             path.chmod(mode)

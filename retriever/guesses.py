@@ -1,11 +1,11 @@
-"""Names that users of other libraries try first, and the right word: data for error messages.
+"""Names from other libraries, each with the right name: data for error messages.
 
-`tests/retriever/test_guesses.py` types each of them.
+`tests/retriever/test_guesses.py` tries each of them.
 """
 
 from __future__ import annotations
 
-# What other libraries call the methods and attributes of our classes, by class.
+# Names of methods and attributes in other libraries, by class.
 ATTRIBUTES = {
     "Index": {
         "upsert": "add, which replaces documents of equal ids",
@@ -52,7 +52,7 @@ ATTRIBUTES = {
         "doc_id": "id",
     },
 }
-# What other libraries call our keywords.
+# Names of keywords in other libraries.
 KEYWORDS = {
     "top_k": "k",
     "topk": "k",
@@ -66,8 +66,8 @@ KEYWORDS = {
     "rerank": "reranker",
     "embeddings": "vectors",
 }
-# Keywords of sentence-transformers' `encode` that change nothing with these values, and what to do
-# for others.
+# Keywords of sentence-transformers' `encode`: values that change nothing, and the remedy for other
+# values.
 ENCODE_KEYWORDS: dict[str, tuple[tuple[object, ...], str]] = {
     "convert_to_numpy": ((None, True), "use convert_to_tensor=True for tensors"),
     "show_progress_bar": ((None, True, False), "no bar is shown"),

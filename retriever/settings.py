@@ -13,14 +13,14 @@ from indexes.settings import declared_settings as declared_settings
 from indexes.settings import format_value as format_value
 from indexes.settings import setting as setting
 
-# One that is None by default.
+# Declares a setting that is None by default.
 open_setting = partial(setting, None)
 
 
 def optional_fields(kind: Any) -> dict[str, Setting]:
-    """Return the settings of a dataclass by field, each of which can be left out.
+    """Return the settings of a dataclass by field, as optional settings.
 
-    The default of each is None; `shown` is still the default of the dataclass.
+    Their default is None; `shown` is still the default of the dataclass.
     """
     return {
         name: replace(declared, default=None, words=declared.shown, optional=True)

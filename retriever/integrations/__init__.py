@@ -1,6 +1,6 @@
-"""An index in other frameworks: LangChain, LlamaIndex, Haystack, MTEB; one module for each.
+"""An index in LangChain, LlamaIndex, Haystack and MTEB; one module for each framework.
 
-Each imports its framework at the top and is imported by those who use that framework.
+A module imports its framework at the top, so import it only with the framework installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from retriever.search.settings import SearchSettings
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# Of the metadata that describes the hit itself.
+# Key of the metadata that describe the hit itself.
 HIT = "hit"
 _FACTS = (
     *("rank", "score", "title", "start", "stop"),
@@ -35,7 +35,7 @@ _FACTS = (
 
 
 def metadata_of(hit: Hit) -> dict[str, Any]:
-    """The document's metadata, and under ``hit`` the title, offsets, scores and ranks."""
+    """Return the document's metadata, with title, offsets, scores and ranks under ``hit``."""
     place = {} if hit.place is None else {"place": hit.place.to_json()}
     return {**hit.metadata, HIT: {name: getattr(hit, name) for name in _FACTS} | place}
 
@@ -47,7 +47,7 @@ def search_by_vector(
     where: str | None = None,
     text: str | None = None,
 ) -> list[Hit]:
-    """Hits for the vector of a query, of the mode ``dense`` without its text."""
+    """Search for the vector of a query; without its text, in the mode ``dense``."""
     row = np.asarray(vector, np.float32)
     spec = index.encoder_spec
     if row.shape != (spec.dimensions,) or not np.isfinite(row).all():
@@ -56,22 +56,23 @@ def search_by_vector(
             f"them, found an array of shape {row.shape}"
         )
     if text is None:
-        # Only a component that is not asked reads the text.
+        # The mode dense does not read the text.
         text = "-"
         settings = replace(settings, mode="dense")
     ready = QueryVectors(row[np.newaxis], spec)
     return next(index.search_many([text], settings, where=where, ready=ready))
 
 
-def opened(index: Index | str | Path) -> Index:
-    """Return an index that is given, or open the one at a path."""
+def open_index(index: Index | str | Path) -> Index:
+    """Return an index as it is, or open the index at a path."""
     return index if isinstance(index, Index) else Index.open(index)
 
 
-def opened_for_vectors(index: Index | str | Path, dimensions: int, name: str) -> Index:
+def open_for_vectors(index: Index | str | Path, dimensions: int, name: str) -> Index:
     """Open or create an index for the vectors of a framework's embedder, called `name`.
 
-    ConfigError if `dimensions` is below 1, or is not the length of the vectors of the index.
+    Raises:
+        ConfigError: `dimensions` is below 1, or the index has vectors of another length.
     """
     if not isinstance(dimensions, int) or dimensions < 1:
         raise ConfigError(
@@ -79,19 +80,20 @@ def opened_for_vectors(index: Index | str | Path, dimensions: int, name: str) ->
         )
     if not isinstance(index, Index):
         index = Index.create(index, encoder=EmbedderVectors(dimensions, name))
-    own = index.encoder_spec.dimensions
-    if own != dimensions:
+    stored = index.encoder_spec.dimensions
+    if stored != dimensions:
         raise ConfigError(
-            f"embedding_dimensions: {index.store} has vectors of {own} dimensions, found "
-            f"{dimensions}; give {own}, or another index"
+            f"embedding_dimensions: {index.store} has vectors of {stored} dimensions, found "
+            f"{dimensions}; give {stored}, or another index"
         )
     return index
 
 
 def require_storable(index: Index, documents: Iterable[Document | ReadyDocument]) -> None:
-    """Refuse documents that an index cannot store, before their earlier versions are deleted.
+    """Check documents before their earlier versions are deleted.
 
-    SourceError names the first one, and what is wrong with it or its vector.
+    Raises:
+        SourceError: the index cannot store a document or its vector; names the first one.
     """
     spec = index.encoder_spec
     for item in documents:
@@ -104,16 +106,16 @@ def require_storable(index: Index, documents: Iterable[Document | ReadyDocument]
 
 
 def whole_documents(index: Index, hits: Iterable[Hit]) -> list[tuple[Document, Hit]]:
-    """Hits with the whole documents, without those that were deleted after the search."""
-    found = []
+    """Return the whole document of each hit, without documents deleted after the search."""
+    documents = []
     for hit in hits:
         with suppress(KeyError):
-            found.append((index[hit.id], hit))
-    return found
+            documents.append((index[hit.id], hit))
+    return documents
 
 
 def in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """The asynchronous form of a method, which calls it in a thread."""
+    """Return the asynchronous form of a method, which calls it in a thread."""
 
     @wraps(method)
     async def run(*arguments: P.args, **keywords: P.kwargs) -> T:
@@ -123,18 +125,18 @@ def in_thread(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
 
 
 class EmbedderVectors:
-    """The encoder of an index that gets ready vectors alone, of an embedder of a framework."""
+    """The encoder of an index whose vectors come from an embedder of a framework."""
 
     def __init__(self, dimensions: int, name: str) -> None:
         self.dimensions = dimensions
         self.name = name
 
     def encode(self, texts: list[str]) -> NDArray[np.float32]:
-        """Zeros, which embeddings do not find: of documents without an embedding."""
+        """Return zeros for documents without an embedding; no query vector is near them."""
         return np.zeros((len(texts), self.dimensions), np.float32)
 
     def encode_query(self, texts: list[str]) -> NDArray[np.float32]:
-        """Raise ConfigError: a query has an embedding too."""
+        """Raise ConfigError, since the framework must embed queries."""
         raise ConfigError(
             f"{self.name}: the framework embeds documents and queries: give query_embedding, or "
             "search by words alone (BM25)"

@@ -1,4 +1,4 @@
-"""An index as a document store and as components of Haystack."""
+"""An index as a document store and as retriever components of Haystack."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from retriever.index.index import Index
 from retriever.integrations import (
     in_thread,
     metadata_of,
-    opened,
-    opened_for_vectors,
+    open_for_vectors,
+    open_index,
     require_storable,
     search_by_vector,
     whole_documents,
@@ -30,17 +30,18 @@ from retriever.integrations import (
 from retriever.search.engine import Hit
 from retriever.search.settings import FusionSettings, SearchSettings, search_settings
 
+# Filters that every document matches, and that none matches.
 _ALL = "id exists"
 _NONE = "not id exists"
 
 
 @component
 class IndexRetriever:
-    """Passages of an index as Haystack documents, the best first.
+    """Returns passages of an index as Haystack documents, the best first.
 
-    A document has the id of the index's document, the best passage as its content, its score, and
-    in its meta the document's own fields and ``hit``: rank, scores, title and offsets. A pipeline
-    that is saved holds the path of the index and opens it again when it is loaded, with
+    A document has the id of the index's document, the best passage as its content, and its score.
+    Its meta has the document's own fields and ``hit``: rank, scores, title and offsets. A saved
+    pipeline has the path of the index, which it opens again when it is loaded with
     ``allowed_modules=["retriever.integrations.haystack"]``.
     """
 
@@ -50,12 +51,12 @@ class IndexRetriever:
         settings: SearchSettings | None = None,
         where: str | None = None,
     ) -> None:
-        self.index = opened(index)
+        self.index = open_index(index)
         self.settings = settings or SearchSettings()
         self.where = where
 
     def to_dict(self) -> dict[str, Any]:
-        """What a saved pipeline holds."""
+        """Return the component for a saved pipeline."""
         folder = str(self.index.folder.absolute())
         saved: dict[str, Any] = default_to_dict(
             self, index=folder, settings=asdict(self.settings), where=self.where
@@ -64,20 +65,20 @@ class IndexRetriever:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> IndexRetriever:
-        """From what `to_dict` gave; raises what `Index.open` raises."""
-        saved = dict(data["init_parameters"])
-        settings = dict(saved["settings"])
+        """Return the component of a saved pipeline; raise the errors of `Index.open`."""
+        parameters = dict(data["init_parameters"])
+        settings = dict(parameters["settings"])
         settings["fusion"] = FusionSettings(**settings["fusion"])
         settings["bm25"] = BM25Settings(**settings["bm25"])
-        saved["settings"] = SearchSettings(**settings)
-        found: IndexRetriever = default_from_dict(cls, {**data, "init_parameters": saved})
-        return found
+        parameters["settings"] = SearchSettings(**settings)
+        retriever: IndexRetriever = default_from_dict(cls, {**data, "init_parameters": parameters})
+        return retriever
 
     @component.output_types(documents=list[Document])
     def run(
         self, query: str, top_k: int | None = None, where: str | None = None
     ) -> dict[str, list[Document]]:
-        """Search; `top_k` and `where` are in place of the component's own `k` and filter."""
+        """Search; `top_k` and `where` replace the component's own `k` and filter."""
         settings = search_settings(self.settings, {} if top_k is None else {"k": top_k})
         hits = self.index.search(query, settings, where=self.where if where is None else where)
         documents = [
@@ -90,23 +91,24 @@ class IndexRetriever:
 
 
 class IndexDocumentStore:
-    """An index as a document store, which `embedding_dimensions` says to fill with embeddings.
+    """An index as a document store.
 
-    Without that, the index's own encoder encodes documents that have no embedding. The index is
-    created if there is none. Documents come back whole, with their metadata and without their
-    embedding. Filters of the store read every document, those of retrievers do not.
+    With `embedding_dimensions`, documents need embeddings of this length. Otherwise the encoder of
+    the index encodes documents without an embedding. The index is created if there is none.
+    Documents are returned whole, with their metadata and without their embedding. Filters of the
+    store read every document; filters of retrievers do not.
     """
 
     def __init__(self, index: Index | str | Path, embedding_dimensions: int | None = None) -> None:
         self.embedding_dimensions = embedding_dimensions
         if embedding_dimensions is not None:
-            index = opened_for_vectors(index, embedding_dimensions, "haystack-embedder")
+            index = open_for_vectors(index, embedding_dimensions, "haystack-embedder")
         elif not isinstance(index, Index):
             index = Index.create(index)
         self.index = index
 
     def to_dict(self) -> dict[str, Any]:
-        """What a saved pipeline holds: the path of the index, not its documents."""
+        """Return the store for a saved pipeline: the path of the index, not its documents."""
         folder = str(self.index.folder.absolute())
         saved: dict[str, Any] = default_to_dict(
             self, index=folder, embedding_dimensions=self.embedding_dimensions
@@ -115,55 +117,49 @@ class IndexDocumentStore:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> IndexDocumentStore:
-        """From what `to_dict` gave; raises what `Index.create` raises."""
-        found: IndexDocumentStore = default_from_dict(cls, data)
-        return found
+        """Return the store of a saved pipeline; raise the errors of `Index.create`."""
+        store: IndexDocumentStore = default_from_dict(cls, data)
+        return store
 
     def count_documents(self) -> int:
-        """The number of documents."""
+        """Return the number of documents."""
         return len(self.index)
 
     def count_documents_by_filter(self, filters: dict[str, Any]) -> int:
-        """The number of documents that match."""
+        """Return the number of documents that match."""
         return sum(1 for _ in self._matching(filters))
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
-        """The documents that match, by id; FilterError if Haystack cannot compare the values."""
+        """Return the documents that match, by id; raise FilterError for incomparable values."""
         return list(self._matching(filters))
 
     def write_documents(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
     ) -> int:
-        """Add documents and return their number; without a policy a known id is an error."""
+        """Add documents and return their number; without a policy, an existing id is an error."""
         if not isinstance(documents, list):
             raise ValueError(f"documents: expected a list, found {type(documents).__name__}")
-        for number, one in enumerate(documents, start=1):
-            if not isinstance(one, Document):
-                raise ValueError(f"document {number}: expected a Document, found {one!r:.60}")
-            if not (one.content or "").strip():
-                raise ValueError(f"document {number} ({one.id}): expected text as content")
-            if one.blob is not None or one.sparse_embedding is not None:
-                raise ValueError(
-                    f"document {number} ({one.id}): has a blob or a sparse embedding, which an "
-                    "index does not store; remove it first"
-                )
-        written = {}
-        for one in documents:
-            is_known = one.id in self.index or one.id in written
-            if is_known and policy in (DuplicatePolicy.NONE, DuplicatePolicy.FAIL):
-                raise DuplicateDocumentError(f"ID {one.id!r} already exists")
-            if not is_known or policy is DuplicatePolicy.OVERWRITE:
-                written[one.id] = one
-        if written:
-            ready = [_with_vector(document) for document in written.values()]
-            require_storable(self.index, ready)
-            # An index keeps the vectors of texts that it knows, but an embedding may be another.
-            self.index.delete([one.id for one in written.values() if one.embedding is not None])
-            self.index.add(ready)
-        return len(written)
+        for number, document in enumerate(documents, start=1):
+            _check_document(number, document)
+        new_documents: dict[str, Document] = {}
+        for document in documents:
+            is_duplicate = document.id in self.index or document.id in new_documents
+            if is_duplicate and policy in (DuplicatePolicy.NONE, DuplicatePolicy.FAIL):
+                raise DuplicateDocumentError(f"ID {document.id!r} already exists")
+            if not is_duplicate or policy is DuplicatePolicy.OVERWRITE:
+                new_documents[document.id] = document
+        if new_documents:
+            storable = [_storable_document(document) for document in new_documents.values()]
+            require_storable(self.index, storable)
+            # An index keeps the vector of an unchanged text, but the embedding may have changed.
+            self.index.delete(
+                [id_ for id_, document in new_documents.items() if document.embedding is not None]
+            )
+            self.index.add(storable)
+        return len(new_documents)
 
     def delete_documents(self, document_ids: list[str]) -> None:
-        """Delete documents by id, those that there are."""
+        """Delete documents by id; unknown ids are ignored."""
         self.index.delete(document_ids)
 
     def delete_all_documents(self) -> None:
@@ -171,15 +167,15 @@ class IndexDocumentStore:
         self.index.clear()
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
-        """Delete the documents that match; returns their number."""
-        return self.index.delete([one.id for one in self._matching(filters)])
+        """Delete the documents that match, and return their number."""
+        return self.index.delete([document.id for document in self._matching(filters)])
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Set fields of the documents that match and return their number; nothing is encoded."""
-        found = self.filter_documents(filters)
-        for one in found:
-            self.index.update(one.id, metadata={**one.meta, **meta})
-        return len(found)
+        """Set fields of the documents that match, and return their number; encode nothing."""
+        documents = self.filter_documents(filters)
+        for document in documents:
+            self.index.update(document.id, metadata={**document.meta, **meta})
+        return len(documents)
 
     count_documents_async = in_thread(count_documents)
     count_documents_by_filter_async = in_thread(count_documents_by_filter)
@@ -191,19 +187,39 @@ class IndexDocumentStore:
     update_by_filter_async = in_thread(update_by_filter)
 
     def _matching(self, filters: dict[str, Any] | None) -> Iterator[Document]:
-        for one in self.index:
-            document = Document(id=one.id, content=one.text, meta=one.metadata)
+        for stored_document in self.index:
+            document = Document(
+                id=stored_document.id,
+                content=stored_document.text,
+                meta=stored_document.metadata,
+            )
             if not filters or document_matches_filter(filters, document):
                 yield document
 
 
-def _with_vector(one: Document) -> stored.Document | ReadyDocument:
-    document = stored.Document(one.id, one.content, None, one.meta)
-    return document if one.embedding is None else ReadyDocument.whole(document, one.embedding)
+def _check_document(number: int, document: object) -> None:
+    """Raise ValueError if an index cannot store a document."""
+    if not isinstance(document, Document):
+        raise ValueError(f"document {number}: expected a Document, found {document!r:.60}")
+    if not (document.content or "").strip():
+        raise ValueError(f"document {number} ({document.id}): expected text as content")
+    if document.blob is not None or document.sparse_embedding is not None:
+        raise ValueError(
+            f"document {number} ({document.id}): has a blob or a sparse embedding, which an "
+            "index does not store; remove it first"
+        )
+
+
+def _storable_document(document: Document) -> stored.Document | ReadyDocument:
+    """Return a document of the index, with its embedding if it has one."""
+    plain = stored.Document(document.id, document.content, None, document.meta)
+    if document.embedding is None:
+        return plain
+    return ReadyDocument.whole(plain, document.embedding)
 
 
 class _StoreRetriever:
-    """What the retrievers of a store are made of; a saved pipeline holds the same."""
+    """Base of the retrievers of a store, with the parameters of a saved pipeline."""
 
     def __init__(
         self,
@@ -215,35 +231,35 @@ class _StoreRetriever:
         self.filters = filters
         self.top_k = top_k
 
-    def _ranked(
+    def _search(
         self,
         query: str | None,
         query_embedding: list[float] | None,
         filters: dict[str, Any] | None,
         top_k: int | None,
-        **given: Any,
+        **keywords: Any,
     ) -> dict[str, list[Document]]:
-        """The best documents for a text, an embedding or both, as a component gives them."""
+        """Return the best documents for a text, an embedding or both, as output of a component."""
         index = self.document_store.index
-        wanted = filters or self.filters
-        where = where_of(wanted) if wanted else None
-        given["k"] = self.top_k if top_k is None else top_k
-        settings = search_settings(None, given)
+        used_filters = filters or self.filters
+        where = where_of(used_filters) if used_filters else None
+        keywords["k"] = self.top_k if top_k is None else top_k
+        settings = search_settings(None, keywords)
         hits: list[Hit]
         if query_embedding is not None:
             hits = search_by_vector(index, query_embedding, settings, where, query)
         else:
             hits = index.search(query or "", settings, where=where)
-        found = [
-            Document(id=hit.id, content=one.text, meta=hit.metadata, score=hit.score)
-            for one, hit in whole_documents(index, hits)
+        documents = [
+            Document(id=hit.id, content=document.text, meta=hit.metadata, score=hit.score)
+            for document, hit in whole_documents(index, hits)
         ]
-        return {"documents": found}
+        return {"documents": documents}
 
 
 @component
 class IndexEmbeddingRetriever(_StoreRetriever):
-    """The documents of a store that are nearest to an embedding, by cosine."""
+    """Returns the documents of a store that are nearest to an embedding, by cosine."""
 
     @component.output_types(documents=list[Document])
     def run(
@@ -252,25 +268,28 @@ class IndexEmbeddingRetriever(_StoreRetriever):
         filters: dict[str, Any] | None = None,
         top_k: int | None = None,
     ) -> dict[str, list[Document]]:
-        """Search; `filters` and `top_k` are in place of the component's own."""
-        return self._ranked(None, query_embedding, filters, top_k, mode="dense")
+        """Search; `filters` and `top_k` replace the component's own."""
+        return self._search(None, query_embedding, filters, top_k, mode="dense")
 
 
 @component
 class IndexBM25Retriever(_StoreRetriever):
-    """The documents of a store that share the most telling words with a query, by BM25."""
+    """Returns the best documents of a store for the words of a query, by BM25."""
 
     @component.output_types(documents=list[Document])
     def run(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """Search; `filters` and `top_k` are in place of the component's own."""
-        return self._ranked(query, None, filters, top_k, mode="bm25")
+        """Search; `filters` and `top_k` replace the component's own."""
+        return self._search(query, None, filters, top_k, mode="bm25")
 
 
 @component
 class IndexHybridRetriever(_StoreRetriever):
-    """The best documents of a store by words and embeddings; `alpha` weighs the embeddings."""
+    """Returns the best documents of a store by words and embeddings.
+
+    `alpha` is the weight of the embeddings; None takes the weight of the index.
+    """
 
     def __init__(
         self,
@@ -279,7 +298,7 @@ class IndexHybridRetriever(_StoreRetriever):
         top_k: int = 10,
         alpha: float | None = None,
     ) -> None:
-        # The decorator makes another class, which super() would not know.
+        # The decorator replaces the class, so super() without arguments would fail.
         _StoreRetriever.__init__(self, document_store, filters, top_k)
         self.alpha = alpha
 
@@ -293,11 +312,11 @@ class IndexHybridRetriever(_StoreRetriever):
     ) -> dict[str, list[Document]]:
         """Search; without `query_embedding` the index encodes the query."""
         weight = {} if self.alpha is None else {"alpha": self.alpha}
-        return self._ranked(query, query_embedding, filters, top_k, mode="hybrid", **weight)
+        return self._search(query, query_embedding, filters, top_k, mode="hybrid", **weight)
 
 
 def where_of(filters: dict[str, Any]) -> str:
-    """Haystack's filters in the form of the index; FilterError if they have none."""
+    """Return Haystack's filters as a filter of the index; raise FilterError for invalid ones."""
     if "field" in filters:
         return _comparison(filters)
     operator = filters.get("operator")
@@ -306,7 +325,7 @@ def where_of(filters: dict[str, Any]) -> str:
         raise FilterError(f"expected operator AND, OR or NOT and conditions, found {filters!r:.80}")
     if not parts:
         return _ALL if operator == "AND" else _NONE
-    joined = (" or " if operator == "OR" else " and ").join(f"({where_of(one)})" for one in parts)
+    joined = (" or " if operator == "OR" else " and ").join(f"({where_of(part)})" for part in parts)
     return f"not ({joined})" if operator == "NOT" else joined
 
 
@@ -326,9 +345,9 @@ def _comparison(condition: dict[str, Any]) -> str:
         case "in" | "not in":
             if not isinstance(value, list):
                 raise FilterError(f"{name}: {operator} expects a list, found {value!r:.60}")
-            literals = ", ".join(_literal(name, one) for one in value)
-            among = f"{field} in ({literals})" if value else _NONE
-            return among if operator == "in" else f"not ({among})"
+            literals = ", ".join(_literal(name, item) for item in value)
+            membership = f"{field} in ({literals})" if value else _NONE
+            return membership if operator == "in" else f"not ({membership})"
         case "<" | "<=" | ">" | ">=":
             if value is None:
                 return _NONE

@@ -23,7 +23,7 @@ from retriever.index.index import Index
 from retriever.integrations import (
     in_thread,
     metadata_of,
-    opened,
+    open_index,
     search_by_vector,
     whole_documents,
 )
@@ -34,13 +34,12 @@ _Filter = str | Mapping[str, Any] | None
 
 
 class IndexRetriever(BaseRetriever):
-    """Passages of an index as LangChain documents, the best first.
+    """Returns passages of an index as LangChain documents, the best first.
 
-    A document has the id of the index's document, the best passage as its content, and in
-    its metadata the document's own fields and ``hit``: rank, scores, title and offsets.
-    `index` is an index or its path. `k` is in place of that of the settings. In
-    ``invoke(query, k=3, filter={"year": 2021})``, `k` and `filter` (or `where`) are in place of
-    both.
+    A document has the id of the index's document and the best passage as its content. Its metadata
+    has the document's own fields and ``hit``: rank, scores, title and offsets. `index` is an index
+    or its path. `k` replaces the `k` of the settings. In
+    ``invoke(query, k=3, filter={"year": 2021})``, `k` and `filter` (or `where`) replace both.
     """
 
     index: Index
@@ -50,10 +49,11 @@ class IndexRetriever(BaseRetriever):
     k: int | None = None
 
     def __init__(self, **fields: Any) -> None:
-        if others := fields.keys() - (known := type(self).model_fields).keys():
-            raise unexpected_keyword(min(others), known)
+        names = type(self).model_fields
+        if unknown := fields.keys() - names.keys():
+            raise unexpected_keyword(min(unknown), names)
         if "index" in fields:
-            fields["index"] = opened(fields["index"])
+            fields["index"] = open_index(fields["index"])
         super().__init__(**fields)
 
     def _get_relevant_documents(
@@ -84,7 +84,7 @@ class IndexRetriever(BaseRetriever):
 class EmbeddingsEncoder:
     """LangChain's embeddings as the encoder of an index: ``Index.create(encoder=...)``.
 
-    `name` guards the index against another model; it is the class and the model by default.
+    `name` identifies the model in the index; by default it is the class and the model.
     """
 
     def __init__(self, embeddings: Embeddings, name: str = "") -> None:
@@ -95,12 +95,12 @@ class EmbeddingsEncoder:
         )
 
     def encode(self, texts: list[str]) -> list[list[float]]:
-        """(texts, dimensions) numbers, of documents."""
+        """Return (texts, dimensions) vectors of documents."""
         vectors: list[list[float]] = self._embeddings.embed_documents(texts)
         return vectors
 
     def encode_query(self, texts: list[str]) -> list[list[float]]:
-        """(texts, dimensions) numbers, of queries."""
+        """Return (texts, dimensions) vectors of queries."""
         return [self._embeddings.embed_query(text) for text in texts]
 
 
@@ -111,7 +111,7 @@ class EncoderEmbeddings(Embeddings):
         self._index = index
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Return (texts, dimensions) numbers, of documents."""
+        """Return (texts, dimensions) vectors of documents."""
         vectors: list[list[float]] = self._index.encoder.encode(texts).tolist()
         return vectors
 
@@ -124,10 +124,10 @@ class EncoderEmbeddings(Embeddings):
 class IndexVectorStore(VectorStore):
     """An index as a vector store: LangChain documents with their ids, texts and metadata.
 
-    It ranks by cosine, as LangChain's other stores; with ``SearchSettings(mode="hybrid")`` by words
-    too. Results are whole documents as they were added; for passages of longer texts there is
-    `IndexRetriever`. `where`, or `filter`, is a filter in text form, or the values of
-    fields: ``{"year": 2021, "lang": ["en", "de"]}``.
+    It ranks by cosine, as LangChain's other stores do, and with ``SearchSettings(mode="hybrid")``
+    by words, too. Results are whole documents as they were added; use `IndexRetriever` for passages
+    of longer texts. `where`, or `filter`, is a filter in text form, or the values of fields:
+    ``{"year": 2021, "lang": ["en", "de"]}``.
     """
 
     def __init__(
@@ -152,16 +152,16 @@ class IndexVectorStore(VectorStore):
         settings: SearchSettings | None = None,
         **create: Any,
     ) -> Self:
-        """Add texts to the index in `folder`, which `Index.create` opens with other keywords."""
+        """Add texts to the index in `folder`; further keywords are for `Index.create`."""
         if embedding is not None:
             create["encoder"] = EmbeddingsEncoder(embedding)
-        made = cls(Index.create(folder, **create), settings, embedding)
-        made.add_texts(texts, metadatas, ids=ids)
-        return made
+        store = cls(Index.create(folder, **create), settings, embedding)
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
 
     @property
     def embeddings(self) -> Embeddings:
-        """The embeddings that were given, or the encoder of the index."""
+        """The embeddings of the store, or the encoder of the index."""
         return self._embeddings or EncoderEmbeddings(self.index)
 
     def add_texts(
@@ -172,18 +172,18 @@ class IndexVectorStore(VectorStore):
         ids: Sequence[str | None] | None = None,
         **_: Any,
     ) -> list[str]:
-        """Add texts, or replace those with the same ids; returns the ids, random where None."""
+        """Add texts, or replace texts with the same ids; return the ids, random where None."""
         texts = list(texts)
-        for name, given in (("metadatas", metadatas), ("ids", ids)):
-            if given and len(given) != len(texts):
-                raise ValueError(f"{name}: expected {len(texts)}, found {len(given)}")
+        for name, values in (("metadatas", metadatas), ("ids", ids)):
+            if values and len(values) != len(texts):
+                raise ValueError(f"{name}: expected {len(texts)}, found {len(values)}")
         names = [id_ or uuid4().hex for id_ in ids or [None] * len(texts)]
         rows = zip(names, texts, metadatas or [{}] * len(texts), strict=True)
         self.index.add([stored.Document(id_, text, None, fields) for id_, text, fields in rows])
         return names
 
     def delete(self, ids: list[str] | None = None, **keywords: Any) -> bool:
-        """Delete documents by id, those that there are, or by `where`; all if nothing is given."""
+        """Delete documents by id or by `where`, or all without arguments; ignore unknown ids."""
         if ids is None and not keywords:
             self.index.clear()
         else:
@@ -192,30 +192,31 @@ class IndexVectorStore(VectorStore):
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """The documents with these ids, those that there are."""
-        return [_document(one) for id_ in ids if (one := self.index.get(id_)) is not None]
+        """Return the documents with these ids; ignore unknown ids."""
+        documents = map(self.index.get, ids)
+        return [_document(document) for document in documents if document is not None]
 
     def similarity_search(
         self, query: str, k: int = 4, where: _Filter = None, **keywords: Any
     ) -> list[Document]:
-        """The best documents for a query."""
-        found = self.similarity_search_with_score(query, k, where, **keywords)
-        return [one for one, _ in found]
+        """Return the best documents for a query."""
+        scored = self.similarity_search_with_score(query, k, where, **keywords)
+        return [document for document, _ in scored]
 
     def similarity_search_with_score(
         self, query: str, k: int = 4, where: _Filter = None, **keywords: Any
     ) -> list[tuple[Document, float]]:
-        """The best documents with the score that they are ranked by; higher is better."""
+        """Return the best documents with their scores; higher is better."""
         hits = self.index.search(query, self.settings, where=_where(where, keywords), k=k)
-        return [(one, hit.score) for one, hit in self._found(hits)]
+        return [(document, hit.score) for document, hit in self._documents(hits)]
 
     def similarity_search_by_vector(
         self, embedding: list[float], k: int = 4, where: _Filter = None, **keywords: Any
     ) -> list[Document]:
-        """The best documents by cosine with the vector of a query."""
+        """Return the best documents by cosine with the vector of a query."""
         settings = search_settings(self.settings, {"k": k})
         hits = search_by_vector(self.index, embedding, settings, _where(where, keywords))
-        return [one for one, _ in self._found(hits)]
+        return [document for document, _ in self._documents(hits)]
 
     def max_marginal_relevance_search(
         self,
@@ -226,11 +227,11 @@ class IndexVectorStore(VectorStore):
         where: _Filter = None,
         **keywords: Any,
     ) -> list[Document]:
-        """Of the `fetch_k` best documents, `k` that are unlike each other."""
+        """Return `k` dissimilar documents among the `fetch_k` best ones."""
         vector = self.index.query_encoder.encode([query], query=True)[0]
         settings = search_settings(self.settings, {"k": fetch_k})
         hits = search_by_vector(self.index, vector, settings, _where(where, keywords), query)
-        return self._unlike(vector, hits, k, lambda_mult)
+        return self._select_diverse(vector, hits, k, lambda_mult)
 
     def max_marginal_relevance_search_by_vector(
         self,
@@ -241,48 +242,58 @@ class IndexVectorStore(VectorStore):
         where: _Filter = None,
         **keywords: Any,
     ) -> list[Document]:
-        """As `max_marginal_relevance_search`, for the vector of a query."""
+        """Return dissimilar documents for a vector; see `max_marginal_relevance_search`."""
         settings = search_settings(self.settings, {"k": fetch_k})
         hits = search_by_vector(self.index, embedding, settings, _where(where, keywords))
-        return self._unlike(np.asarray(embedding, np.float32), hits, k, lambda_mult)
+        vector = np.asarray(embedding, np.float32)
+        return self._select_diverse(vector, hits, k, lambda_mult)
 
     amax_marginal_relevance_search_by_vector = in_thread(max_marginal_relevance_search_by_vector)
 
     def _similarity_search_with_relevance_scores(
         self, query: str, k: int = 4, where: _Filter = None, **keywords: Any
     ) -> list[tuple[Document, float]]:
-        # Cosines mean the same for every query, unlike fused scores.
+        # The cosine, since fused scores cannot be compared between queries.
         if self.settings.mode == "bm25":
             raise ConfigError(
                 "relevance: expected a mode that compares vectors, found bm25, whose scores have "
                 "no upper limit; leave score_threshold out"
             )
         hits = self.index.search(query, self.settings, where=_where(where, keywords), k=k)
-        return [(one, min(1.0, max(0.0, hit.dense or 0.0))) for one, hit in self._found(hits)]
+        return [
+            (document, min(1.0, max(0.0, hit.dense or 0.0)))
+            for document, hit in self._documents(hits)
+        ]
 
     _asimilarity_search_with_relevance_scores = in_thread(_similarity_search_with_relevance_scores)
 
-    def _found(self, hits: list[Hit]) -> list[tuple[Document, Hit]]:
-        found = whole_documents(self.index, hits)
-        return [(_document(one), hit) for one, hit in found]
+    def _documents(self, hits: list[Hit]) -> list[tuple[Document, Hit]]:
+        documents = whole_documents(self.index, hits)
+        return [(_document(document), hit) for document, hit in documents]
 
-    def _unlike(
+    def _select_diverse(
         self, vector: NDArray[np.float32], hits: list[Hit], k: int, lambda_mult: float
     ) -> list[Document]:
         if not hits:
             return []
         rows = list(self.index.vectors(hits))
-        chosen = maximal_marginal_relevance(vector, rows, lambda_mult, k)
-        return [one for one, _ in self._found([hits[row] for row in chosen])]
+        positions = maximal_marginal_relevance(vector, rows, lambda_mult, k)
+        documents = self._documents([hits[position] for position in positions])
+        return [document for document, _ in documents]
 
 
-def _document(one: stored.Document) -> Document:
-    return Document(id=one.id, page_content=one.text, metadata=one.metadata)
+def _document(document: stored.Document) -> Document:
+    return Document(id=document.id, page_content=document.text, metadata=document.metadata)
 
 
-def _where(where: _Filter, keywords: dict[str, Any], beside: str = "k") -> str | None:
-    """The filter, which LangChain calls `filter`; TypeError for another keyword."""
-    if others := keywords.keys() - {"filter"}:
-        raise unexpected_keyword(min(others), (beside, "where", "filter"))
-    given = keywords.get("filter") if where is None else where
-    return filter_of_fields(given) or None if isinstance(given, Mapping) else given
+def _where(where: _Filter, keywords: dict[str, Any], other_name: str = "k") -> str | None:
+    """Return `where` or LangChain's `filter` as a filter; raise TypeError for other keywords.
+
+    `other_name` is a further keyword of the caller, for the message.
+    """
+    if unknown := keywords.keys() - {"filter"}:
+        raise unexpected_keyword(min(unknown), (other_name, "where", "filter"))
+    condition = keywords.get("filter") if where is None else where
+    if isinstance(condition, Mapping):
+        return filter_of_fields(condition) or None
+    return condition

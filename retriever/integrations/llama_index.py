@@ -33,8 +33,8 @@ from retriever.integrations import (
     HIT,
     in_thread,
     metadata_of,
-    opened,
-    opened_for_vectors,
+    open_for_vectors,
+    open_index,
     require_storable,
     search_by_vector,
     whole_documents,
@@ -43,13 +43,22 @@ from retriever.search.engine import Hit
 from retriever.search.reranking import Reranker
 from retriever.search.settings import SearchSettings, search_settings
 
+# The mode of a search by LlamaIndex's mode.
+_MODES = {
+    VectorStoreQueryMode.DEFAULT: "dense",
+    VectorStoreQueryMode.SPARSE: "bm25",
+    VectorStoreQueryMode.TEXT_SEARCH: "bm25",
+    VectorStoreQueryMode.HYBRID: "hybrid",
+    VectorStoreQueryMode.SEMANTIC_HYBRID: "hybrid",
+}
+
 
 class IndexRetriever(BaseRetriever):
-    """Passages of an index as LlamaIndex nodes, the best first.
+    """Returns passages of an index as LlamaIndex nodes, the best first.
 
-    A node has the id of the index's document, the best passage as its text with its offsets, and
-    in its metadata the document's own fields and ``hit``: rank, scores, title and offsets. The text
-    for language models and embeddings leaves ``hit`` out.
+    A node has the id of the index's document, and the best passage as its text with its offsets.
+    Its metadata has the document's own fields and ``hit``: rank, scores, title and offsets. The
+    text for language models and embeddings omits ``hit``.
     """
 
     def __init__(
@@ -61,7 +70,7 @@ class IndexRetriever(BaseRetriever):
         reranker: Reranker | None = None,
     ) -> None:
         super().__init__()
-        self._index = opened(index)
+        self._index = open_index(index)
         self._settings = settings
         self._where = where
         self._reranker = reranker
@@ -89,20 +98,11 @@ class IndexRetriever(BaseRetriever):
     _aretrieve = in_thread(_retrieve)
 
 
-_MODES = {
-    VectorStoreQueryMode.DEFAULT: "dense",
-    VectorStoreQueryMode.SPARSE: "bm25",
-    VectorStoreQueryMode.TEXT_SEARCH: "bm25",
-    VectorStoreQueryMode.HYBRID: "hybrid",
-    VectorStoreQueryMode.SEMANTIC_HYBRID: "hybrid",
-}
-
-
 class IndexVectorStore(BasePydanticVectorStore):
-    """An index as the vector store of a `VectorStoreIndex`, whose embedding model makes vectors.
+    """An index as the vector store of a `VectorStoreIndex`, whose model computes the embeddings.
 
-    It keeps nodes whole: texts, metadata and relations. Queries of the modes ``default`` (cosine),
-    ``sparse`` and ``text_search`` (BM25) and ``hybrid`` (both, with `alpha`) are answered.
+    It stores whole nodes: texts, metadata and relations. Queries can have the modes ``default``
+    (cosine), ``sparse`` and ``text_search`` (BM25), and ``hybrid`` (both, with `alpha`).
     """
 
     stores_text: bool = True
@@ -112,13 +112,13 @@ class IndexVectorStore(BasePydanticVectorStore):
     def __init__(self, index: Index | str | Path, embedding_dimensions: int | None = None) -> None:
         super().__init__()
         if embedding_dimensions is None:
-            self._index = opened(index)
+            self._index = open_index(index)
         else:
-            self._index = opened_for_vectors(index, embedding_dimensions, "llama-index-embedder")
+            self._index = open_for_vectors(index, embedding_dimensions, "llama-index-embedder")
 
     @classmethod
     def class_name(cls) -> str:
-        """The name in LlamaIndex."""
+        """Return the name in LlamaIndex."""
         return "IndexVectorStore"
 
     @property
@@ -127,19 +127,19 @@ class IndexVectorStore(BasePydanticVectorStore):
         return self._index
 
     def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
-        """Add nodes with their embeddings, or replace those with the same ids; returns the ids."""
-        ready = []
+        """Add nodes with their embeddings, or replace nodes with the same ids; return the ids."""
+        documents = []
         for node in nodes:
             text = node.get_content(metadata_mode=MetadataMode.NONE)
             document = Document(
                 node.node_id, text, None, node_to_metadata_dict(node, remove_text=True)
             )
-            ready.append(ReadyDocument.whole(document, node.get_embedding()))
+            documents.append(ReadyDocument.whole(document, node.get_embedding()))
         ids = [node.node_id for node in nodes]
-        require_storable(self._index, ready)
-        # An index keeps the vectors of texts that it knows, but an embedding may be another.
+        require_storable(self._index, documents)
+        # An index keeps the vector of an unchanged text, but the embedding may have changed.
         self._index.delete(ids)
-        self._index.add(ready)
+        self._index.add(documents)
         return ids
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
@@ -151,16 +151,21 @@ class IndexVectorStore(BasePydanticVectorStore):
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        """The nodes with these ids that match, by id; without ids every document is read."""
-        documents = self._index if node_ids is None else map(self._index.get, node_ids)
-        found = [one for one in documents if one is not None]
-        matches = build_metadata_filter_fn({one.id: one.metadata for one in found}.get, filters)
-        return [metadata_dict_to_node(one.metadata, one.text) for one in found if matches(one.id)]
+        """Return the nodes with these ids that match, by id; without ids, read every document."""
+        candidates = self._index if node_ids is None else map(self._index.get, node_ids)
+        documents = [document for document in candidates if document is not None]
+        metadata = {document.id: document.metadata for document in documents}
+        is_match = build_metadata_filter_fn(metadata.get, filters)
+        return [
+            metadata_dict_to_node(document.metadata, document.text)
+            for document in documents
+            if is_match(document.id)
+        ]
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_: Any
     ) -> None:
-        """Delete the nodes that `get_nodes` would give."""
+        """Delete the nodes that `get_nodes` returns."""
         self._index.delete([node.node_id for node in self.get_nodes(node_ids, filters)])
 
     def clear(self) -> None:
@@ -168,17 +173,17 @@ class IndexVectorStore(BasePydanticVectorStore):
         self._index.clear()
 
     def query(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
-        """The best nodes with their scores; ConfigError for a mode that an index does not have."""
-        asked = VectorStoreQueryMode(query.mode)
-        mode = _MODES.get(asked)
+        """Return the best nodes with their scores; raise ConfigError for an unsupported mode."""
+        query_mode = VectorStoreQueryMode(query.mode)
+        mode = _MODES.get(query_mode)
         if mode is None:
-            known = ", ".join(one.value for one in _MODES)
-            raise ConfigError(f"mode: expected one of {known}, found {asked.value}")
-        given = {"mode": mode, "k": query.similarity_top_k}
+            names = ", ".join(supported.value for supported in _MODES)
+            raise ConfigError(f"mode: expected one of {names}, found {query_mode.value}")
+        keywords = {"mode": mode, "k": query.similarity_top_k}
         if mode == "hybrid":
-            given["k"] = query.hybrid_top_k or query.similarity_top_k
-            given |= {} if query.alpha is None else {"alpha": query.alpha}
-        settings = search_settings(None, given)
+            keywords["k"] = query.hybrid_top_k or query.similarity_top_k
+            keywords |= {} if query.alpha is None else {"alpha": query.alpha}
+        settings = search_settings(None, keywords)
         where = _where(query)
         hits: list[Hit]
         if mode == "bm25":
@@ -187,46 +192,52 @@ class IndexVectorStore(BasePydanticVectorStore):
             text = query.query_str if mode == "hybrid" else None
             vector = query.query_embedding or []
             hits = search_by_vector(self._index, vector, settings, where, text)
-        found = whole_documents(self._index, hits)
+        documents = whole_documents(self._index, hits)
         return VectorStoreQueryResult(
-            nodes=[metadata_dict_to_node(hit.metadata, one.text) for one, hit in found],
-            similarities=[hit.score for _, hit in found],
-            ids=[hit.id for _, hit in found],
+            nodes=[
+                metadata_dict_to_node(hit.metadata, document.text) for document, hit in documents
+            ],
+            similarities=[hit.score for _, hit in documents],
+            ids=[hit.id for _, hit in documents],
         )
 
 
 def _where(query: VectorStoreQuery) -> str | None:
-    """The filter of a query, in the form of the index."""
+    """Return the filter of a query as a filter of the index."""
     parts = []
-    # LlamaIndex passes an empty list where it means all.
+    # LlamaIndex passes an empty list for all ids.
     if query.node_ids:
         parts.append(f"id in ({', '.join(map(written_value, query.node_ids))})")
     if query.doc_ids:
         parts.append(filter_of_fields({"ref_doc_id": query.doc_ids}))
     if query.filters is not None and query.filters.filters:
         parts.append(where_of(query.filters))
-    return " and ".join(f"({one})" for one in parts) or None
+    return " and ".join(f"({part})" for part in parts) or None
 
 
-def where_of(given: MetadataFilters | MetadataFilter) -> str:
-    """LlamaIndex's filters in the form of the index; ConfigError if they have none."""
-    if isinstance(given, MetadataFilters):
-        condition = given.condition.value if given.condition else "and"
-        parts = [f"({where_of(one)})" for one in given.filters] or ["id exists"]
+def where_of(filters: MetadataFilters | MetadataFilter) -> str:
+    """Return LlamaIndex's filters as a filter of the index; raise ConfigError for invalid ones."""
+    if isinstance(filters, MetadataFilters):
+        condition = filters.condition.value if filters.condition else "and"
+        parts = [f"({where_of(part)})" for part in filters.filters] or ["id exists"]
         joined = (" or " if condition == "or" else " and ").join(parts)
         return f"not ({joined})" if condition == "not" else joined
-    field = written_field(given.key.split("."))
-    operator = given.operator
-    value = given.value
-    values = [written_value(one) for one in value] if isinstance(value, list) else []
+    return _comparison(filters)
+
+
+def _comparison(comparison: MetadataFilter) -> str:
+    field = written_field(comparison.key.split("."))
+    operator = comparison.operator
+    value = comparison.value
+    values = list(map(written_value, value)) if isinstance(value, list) else []
     if operator == FilterOperator.IS_EMPTY:
         return f"{field} is null"
     if operator in (FilterOperator.IN, FilterOperator.NIN) and values:
-        among = f"{field} in ({', '.join(values)})"
-        return among if operator == FilterOperator.IN else f"not ({among})"
+        membership = f"{field} in ({', '.join(values)})"
+        return membership if operator == FilterOperator.IN else f"not ({membership})"
     if operator in (FilterOperator.ANY, FilterOperator.ALL) and values:
-        joint = " or " if operator == FilterOperator.ANY else " and "
-        return joint.join(f"{field} contains {one}" for one in values)
+        separator = " or " if operator == FilterOperator.ANY else " and "
+        return separator.join(f"{field} contains {literal}" for literal in values)
     if value is not None and not isinstance(value, list):
         literal = written_value(value)
         if operator == FilterOperator.NE:
@@ -235,4 +246,4 @@ def where_of(given: MetadataFilters | MetadataFilter) -> str:
             return f"{field} contains {literal}"
         if operator.value in ("==", "<", "<=", ">", ">="):
             return f"{field} {operator.value.replace('==', '=')} {literal}"
-    raise ConfigError(f"filter: {given.key}: cannot compare {value!r:.60} by {operator.value}")
+    raise ConfigError(f"filter: {comparison.key}: cannot compare {value!r:.60} by {operator.value}")

@@ -1,4 +1,4 @@
-"""The whole engine as a search model of MTEB: indexing and ranking, not the encoder alone."""
+"""The whole engine as a search model of MTEB: indexing and ranking, beside the encoder."""
 
 from __future__ import annotations
 
@@ -28,9 +28,16 @@ if TYPE_CHECKING:
 class IndexSearch:
     """Indexes the corpus of each task and ranks it for the task's queries (`mteb.SearchProtocol`).
 
-    Each corpus has an index of its own below `folder`. It is kept: documents that did not change
-    are not encoded again.
-    `settings` says how to rank, but for `k`, which is the task's; the rest is as of `Index.create`.
+    Each corpus has an index of its own below `folder`. The index is kept, so that unchanged
+    documents are not encoded again.
+
+    Args:
+        folder: folder of the indexes.
+        model: see `Index.create`.
+        settings: how to rank; the task determines `k`.
+        encoder: see `Index.create`.
+        device: see `Index.create`.
+        create: further keywords of `Index.create`.
     """
 
     def __init__(
@@ -60,11 +67,11 @@ class IndexSearch:
         hf_subset: str,
         **_: Any,
     ) -> None:
-        """Make the index of a task's corpus, or bring it up to date, for the next searches."""
+        """Create or update the index of a task's corpus, for the next searches."""
         self.close()
         self._folder.mkdir(parents=True, exist_ok=True)
         name = "-".join((task_metadata.name, hf_subset, hf_split)).replace("/", "_")
-        # MTEB publishes figures.
+        # float32, since MTEB publishes the scores.
         keywords: dict[str, Any] = {"dtype": "float32", **self._create}
         self._index = Index.create(
             self._folder / name, self._model, encoder=self._encoder, device=self._device, **keywords
@@ -79,32 +86,34 @@ class IndexSearch:
         top_ranked: Mapping[str, list[str]] | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
-        """Rank the corpus that was indexed last, or of it only `top_ranked` by query."""
+        """Rank the last corpus for queries, or only the documents of `top_ranked` by query."""
         if self._index is None:
             raise ConfigError("search: no corpus was indexed yet: call index first")
         ids = list(queries["id"])
-        texts = [" ".join(filter(None, (one["text"], one.get("instruction")))) for one in queries]
+        texts = [
+            " ".join(filter(None, (query["text"], query.get("instruction")))) for query in queries
+        ]
         if top_ranked is None:
-            found = self._index.rank(texts, self._settings, k=top_k)
-            hits = dict(zip(ids, found, strict=True))
+            rankings = self._index.rank(texts, self._settings, k=top_k)
+            hits = dict(zip(ids, rankings, strict=True))
         else:
             hits = {}
             for id_, text in zip(ids, texts, strict=True):
-                if of_task := ", ".join(map(written_value, top_ranked.get(id_, ()))):
-                    where = f"id in ({of_task})"
-                    found = self._index.rank([text], self._settings, k=top_k, where=where)
-                    hits[id_] = next(found)
+                if candidates := ", ".join(map(written_value, top_ranked.get(id_, ()))):
+                    where = f"id in ({candidates})"
+                    rankings = self._index.rank([text], self._settings, k=top_k, where=where)
+                    hits[id_] = next(rankings)
         return {id_: dict(hits.get(id_, ())) for id_ in ids}
 
     def close(self) -> None:
-        """Close the index that was made last."""
+        """Close the last index."""
         if self._index is not None:
             self._index.close()
             self._index = None
 
     @property
     def mteb_model_meta(self) -> ModelMeta:
-        """Names the encoder and how it is ranked."""
+        """The name of the encoder and of the mode of ranking."""
         model = self._model or getattr(self._encoder, "name", "") or "default"
         label = f"{Path(str(model)).name}-{self._settings.mode}".replace("/", "_")
         return ModelMeta.create_empty(
