@@ -96,13 +96,14 @@ def _source_findings(index: Index) -> Iterator[_Finding]:
     """Yield the differences between the disk and the sources that the index remembers."""
     from retriever.errors import DamagedIndexError
     from retriever.index import SourceMemory
-    from retriever.index.sources import passed_over
+    from retriever.index.source_changes import find_changes
+    from retriever.index.source_files import passed_over
 
     try:
         if not index.sources:
             return
         with SourceMemory(index.store) as memory:
-            source_changes = [memory.changes(source) for source in memory.sources()]
+            source_changes = [find_changes(memory, source) for source in memory.sources()]
     except DamagedIndexError as error:
         yield "damage", str(error), ""
         return

@@ -25,7 +25,9 @@ from retriever.index.adding import make_indexer
 from retriever.index.fit_measurement import measure_fit
 from retriever.index.indexing_run import IndexingReport, Progress
 from retriever.index.remembered_sources import note_moved, remembered_sources
-from retriever.index.sources import Changes, SourceMemory
+from retriever.index.source_changes import SourceChanges, find_changes
+from retriever.index.source_recording import record_documents
+from retriever.index.sources import SourceMemory
 from retriever.search.fit import is_due
 from retriever.search.settings import FIT
 
@@ -103,7 +105,7 @@ def refresh_index(
     with access.writer() as writer, SourceMemory(store) as memory:
         refresh = _Refresh(access.opened, writer, memory, progress, stage)
         is_unfinished = True
-        outdated: list[Changes] = []
+        outdated: list[SourceChanges] = []
         batch_size = _OUTDATED_BATCH if deadline is None else _TIMED_BATCH
         while is_unfinished:
             # Another process may have refreshed it meanwhile.
@@ -138,7 +140,7 @@ class _Refresh:
         self._progress = progress
         self._stage = stage
 
-    def read(self, changes: Sequence[Changes]) -> bool:
+    def read(self, changes: Sequence[SourceChanges]) -> bool:
         """Read changed files, and delete what is gone; return whether to read some once more."""
         memory = self._memory
         memory.begin(changes)
@@ -153,7 +155,7 @@ class _Refresh:
         return memory.finish(changes, removed=True)
 
     def _read_source(
-        self, change: Changes, changes: Sequence[Changes], deleted_ids: frozenset[str]
+        self, change: SourceChanges, changes: Sequence[SourceChanges], deleted_ids: frozenset[str]
     ) -> None:
         """Index the changed files of one source."""
         source = change.source
@@ -168,14 +170,14 @@ class _Refresh:
             report=self.report,
         )
         note_moved(indexer, self._memory, changes)
-        documents = self._memory.noted(reader, [source])
+        documents = record_documents(self._memory, reader, [source])
         indexer.add(document for document in documents if document.id not in deleted_ids)
         indexer.merge()
 
 
 def _read_outdated(
-    batches: Sequence[Changes],
-    read: Callable[[Sequence[Changes]], object],
+    batches: Sequence[SourceChanges],
+    read: Callable[[Sequence[SourceChanges]], object],
     stage: Stage,
     deadline: float | None,
 ) -> int:
@@ -193,7 +195,7 @@ def _read_outdated(
     return count
 
 
-def _without_outdated(changes: Sequence[Changes], batch_size: int) -> list[Changes]:
+def _without_outdated(changes: Sequence[SourceChanges], batch_size: int) -> list[SourceChanges]:
     """Take files of earlier readers out of changes; returns them in batches of one source each."""
     batches = []
     for change in changes:
@@ -204,7 +206,7 @@ def _without_outdated(changes: Sequence[Changes], batch_size: int) -> list[Chang
             batch = paths[start : start + batch_size]
             seen = {path: change.seen.pop(path) for path in batch}
             batches.append(
-                Changes(change.source, set(batch), set(batch), seen, left_out=change.left_out)
+                SourceChanges(change.source, set(batch), set(batch), seen, left_out=change.left_out)
             )
     return batches
 
@@ -221,9 +223,9 @@ def _measure_unchanged(access: WriterAccess) -> None:
         measure_fit(access.opened, writer)
 
 
-def _find_changes(memory: SourceMemory, *, prune: bool) -> list[Changes]:
+def _find_changes(memory: SourceMemory, *, prune: bool) -> list[SourceChanges]:
     """Find the changes of all sources; SourceError if one is missing, unless `prune`."""
-    changes = [memory.changes(source) for source in memory.sources()]
+    changes = [find_changes(memory, source) for source in memory.sources()]
     missing = [f"{change.source.path} {change.missing}" for change in changes if change.missing]
     if missing and not prune:
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
@@ -235,7 +237,10 @@ def _find_changes(memory: SourceMemory, *, prune: bool) -> list[Changes]:
 
 
 def _report(
-    report: IndexingReport, changes: Sequence[Changes], readers: Sequence[CorpusReader], count: int
+    report: IndexingReport,
+    changes: Sequence[SourceChanges],
+    readers: Sequence[CorpusReader],
+    count: int,
 ) -> RefreshReport:
     """Return the report of a refresh, after which the sources hold `count` documents."""
     problems = [problem for change in changes for problem in change.unreadable]

@@ -8,7 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from retriever.documents.report import FilesReport
-from retriever.index.sources import Changes, Source, SourceMemory, memory_path
+from retriever.index.source_changes import SourceChanges, find_changes
+from retriever.index.source_recording import record_documents
+from retriever.index.sources import Source, SourceMemory, memory_path
 
 if TYPE_CHECKING:
     from indexes import Store
@@ -43,17 +45,17 @@ def remember_sources(
     """Yield the documents of a reader; remember its sources if the block does not raise."""
     with SourceMemory(store) as memory:
         sources = memory.enter(reader, on_long)
-        changes = [memory.changes(source, every=True) for source in sources]
+        changes = [find_changes(memory, source, every=True) for source in sources]
         memory.begin(changes)
         note_moved(indexer, memory, changes)
-        yield memory.noted(reader, sources)
+        yield record_documents(memory, reader, sources)
         memory.finish(changes, removed=prune)
         if prune:
             numbers = {source.number for source in memory.sources()}
             memory.forget(sorted(numbers - {source.number for source in sources}))
 
 
-def note_moved(indexer: Indexer, memory: SourceMemory, changes: Sequence[Changes]) -> None:
+def note_moved(indexer: Indexer, memory: SourceMemory, changes: Sequence[SourceChanges]) -> None:
     """Tell the indexer which documents files gave that are gone or read again."""
     if any(change.gone for change in changes):
         for ids in islice(memory.stale_ids(), _MOVED_BATCHES):

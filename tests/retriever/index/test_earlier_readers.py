@@ -187,7 +187,7 @@ def test_deleted_documents_stay_deleted_after_an_interruption(index, notes, monk
     index.delete(["b.md"])
     read_more(monkeypatch)
     # A file that changed just now has no stamp yet.
-    monkeypatch.setattr("retriever.index.sources._RECENT_NS", 0)
+    monkeypatch.setattr("retriever.index.source_files._RECENT_NS", 0)
     index.refresh(seconds=0)
     with monkeypatch.context() as patch:
         patch.setattr(CorpusReader, "placed", interrupted)

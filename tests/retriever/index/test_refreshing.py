@@ -14,7 +14,7 @@ import pytest
 from retriever import CorpusReader, Document, Index
 from retriever.documents.folders import Entry
 from retriever.errors import DamagedIndexError, IndexLockedError, SourceError
-from retriever.index import RefreshReport, sources
+from retriever.index import RefreshReport, source_changes, source_files
 from tests.retriever.documents.source_samples import DAMAGED, write
 
 WORDS = [f"w{number}" for number in range(30)]
@@ -153,11 +153,13 @@ def test_size_and_time_decide_before_the_content_is_read(tmp_path, index, monkey
     notes = tmp_path / "notes"
     for number in range(3):
         write(notes / f"{number}.txt", f"text {number}")
-    monkeypatch.setattr(sources, "_RECENT_NS", 0)
+    monkeypatch.setattr(source_files, "_RECENT_NS", 0)
     remember(index, notes)
     hashed = []
-    own = sources._digest
-    monkeypatch.setattr(sources, "_digest", lambda place: hashed.append(place) or own(place))
+    own = source_changes.file_digest
+    monkeypatch.setattr(
+        source_changes, "file_digest", lambda place: hashed.append(place) or own(place)
+    )
     index.refresh()
     assert hashed == []
     # The same bytes at another time are read once, and not encoded.
@@ -339,7 +341,7 @@ def test_what_was_passed_over_is_read_once_it_can_be(tmp_path, index, monkeypatc
     for name in ("deleted.txt", "erased.txt"):
         write(tmp_path / "notes" / name, f"text of {name}")
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "lacking", lambda: ["lxml", "gone"])
+        patch.setattr(source_files, "lacking", lambda: ["lxml", "gone"])
         remember(index, tmp_path / "notes")
         index.delete(["erased.txt"], erase=True)
         index.delete(["deleted.txt"])
@@ -347,7 +349,7 @@ def test_what_was_passed_over_is_read_once_it_can_be(tmp_path, index, monkeypatc
         own = CorpusReader.placed
         patch.setattr(CorpusReader, "placed", lambda self: read.append(self) or own(self))
         index.refresh()
-        patch.setattr(sources, "lacking", lambda: ["lxml"])
+        patch.setattr(source_files, "lacking", lambda: ["lxml"])
         assert read == []
         index.refresh()
         index.refresh()

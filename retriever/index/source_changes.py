@@ -1,0 +1,118 @@
+"""How a source differs from what an index remembers of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from retriever.documents.files import KINDS
+from retriever.index import source_files
+from retriever.index.source_files import (
+    SourceListing,
+    file_digest,
+    file_stamp,
+    has_log,
+    hidden_path,
+    list_files,
+)
+
+if TYPE_CHECKING:
+    from retriever.index.sources import FileState, Source, SourceMemory
+
+
+@dataclass(slots=True)
+class SourceChanges:
+    """How a source differs from what is remembered of it."""
+
+    source: Source
+    read: set[str] = field(default_factory=set)  # files that are to be read
+    # Of these, files that are as they were, but read by a reader of an earlier release.
+    outdated: set[str] = field(default_factory=set)
+    # New stamps and hashes of these, and of files whose content is as it was.
+    seen: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    missing: str | None = None  # why the source as a whole is not there
+    gone: list[str] = field(default_factory=list)  # all files, if the source is missing
+    # Places that cannot be read at the moment and keep their documents, with the reason.
+    unreadable: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def find_changes(memory: SourceMemory, source: Source, *, every: bool = False) -> SourceChanges:
+    """Compare the files of a source by size and time, then by hash; with `every`, read all."""
+    return _Comparison(memory, source, every=every).compare()
+
+
+class _Comparison:
+    """Compares the files of a source with those that are remembered."""
+
+    def __init__(self, memory: SourceMemory, source: Source, *, every: bool) -> None:
+        self._listing: SourceListing = list_files(source)
+        self._every = every
+        self._remembered, self._erased = memory.files(source)
+        self._versions = memory.reader_versions(source)
+        # What is installed since may read files that were passed over, and gave no documents.
+        self._is_complete = set(source.options["lacks"]) <= set(source_files.lacking())
+        self._with_documents = (
+            set[str]() if self._is_complete else memory.paths_of_documents(source)
+        )
+        self._now = time.time_ns()
+        self._changes = SourceChanges(
+            source,
+            missing=self._listing.missing,
+            unreadable=self._listing.unreadable,
+            left_out=self._listing.left_out,
+        )
+
+    def compare(self) -> SourceChanges:
+        """Return the changes."""
+        changes = self._changes
+        listing = self._listing
+        is_empty = not listing.files and not listing.unlisted
+        if changes.missing is None and self._remembered and is_empty:
+            changes.missing = "holds none of its files any more"
+        for path, (place, status) in listing.files.items():
+            self._compare_file(path, place, status)
+        unlisted = tuple(listing.unlisted)
+        gone = (path for path in self._remembered if path not in listing.files)
+        # An erased file is not forgotten: where it comes back unchanged, it stays erased.
+        changes.gone = [path for path in gone if not f"{path}/".startswith(unlisted)]
+        return changes
+
+    def _compare_file(self, path: str, place: str, status: os.stat_result) -> None:
+        row = path if path in self._remembered else os.fsdecode(hidden_path(path))
+        old: FileState = self._remembered.get(path) or self._erased.get(row, ("", None))
+        old_stamp, old_digest = old
+        stamp = file_stamp(place, path, status, self._now)
+        # An interruption left it so while an outdated file was read.
+        is_begun = stamp != "" and old == (stamp, None)
+        is_outdated = row == path and (is_begun or _is_outdated(self._versions.get(path)))
+        is_settled = self._is_complete or path in self._with_documents or row in self._erased
+        is_due = self._every or not is_settled
+        changes = self._changes
+        if stamp and old_stamp == stamp and old_digest is not None and not is_due:
+            if is_outdated:
+                changes.read.add(path)
+                changes.outdated.add(path)
+                changes.seen[path] = stamp, old_digest
+            return
+        try:
+            digest = file_digest(place)
+        except OSError as error:
+            changes.unreadable.append(f"{place}: cannot be read: {error.strerror}")
+            return
+        is_changed = (digest != old_digest and not is_begun) or is_due or has_log(place, path)
+        if is_changed or is_outdated:
+            changes.read.add(path)
+            row = path
+            if not is_changed:
+                changes.outdated.add(path)
+        changes.seen[row] = stamp, digest
+
+
+def _is_outdated(reading: tuple[str, int] | None) -> bool:
+    """Whether a reader of an earlier release read a file, and the newest reads more."""
+    kind, version = reading or ("", 0)
+    return kind in KINDS and KINDS[kind].reader_version > version

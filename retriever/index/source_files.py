@@ -1,0 +1,100 @@
+"""The files of a source as they are now: their places, stamps and hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from retriever.documents.files import KINDS, kind_of
+from retriever.documents.folders import FolderRules, files_below
+from retriever.documents.sources import UnopenedError
+from retriever.documents.tables import split_table
+
+if TYPE_CHECKING:
+    from retriever.index.sources import Source
+
+# A file that changed so shortly ago can change again within the same tick of its clock.
+_RECENT_NS = 2 * 10**9
+
+
+@dataclass(slots=True)
+class SourceListing:
+    """The files of a source."""
+
+    # Place and status of each file, by its path below the source.
+    files: dict[str, tuple[str, os.stat_result]] = field(default_factory=dict)
+    missing: str | None = None  # why the source as a whole is not there
+    unlisted: list[str] = field(default_factory=list)  # folders that cannot be read, with a slash
+    unreadable: list[str] = field(default_factory=list)  # places with the reason
+    left_out: Counter[str] = field(default_factory=Counter)  # files by the reason
+
+
+def list_files(source: Source) -> SourceListing:
+    """List the files of a source."""
+    listing = SourceListing()
+    place = split_table(source.path)[0]
+    if not place.exists():
+        listing.missing = "does not exist"
+    elif place.is_dir() != source.options["is_folder"]:
+        listing.missing = "is now a folder" if place.is_dir() else "is no folder any more"
+    elif not place.is_dir():
+        listing.files[""] = str(place), place.stat()
+    else:
+        options = source.options["reader"]
+        rules = FolderRules(tuple(options["include"]), tuple(options["exclude"]))
+        try:
+            for entry in files_below(place, rules, listing.left_out):
+                if entry.fault is not None and not entry.passed_over:
+                    listing.unlisted.append(f"{entry.path}/")
+                    listing.unreadable.append(f"{place}/{entry.path}: {entry.fault}")
+                elif entry.status is not None:
+                    listing.files[entry.path] = f"{place}/{entry.path}", entry.status
+        except UnopenedError as error:
+            # The source itself cannot be listed.
+            listing.unlisted.append("")
+            listing.unreadable.append(str(error))
+    return listing
+
+
+def passed_over(source: Source) -> Counter[str]:
+    """Count the files of a source, by kind, that packages which are not installed would read."""
+    modules = set(lacking())
+    places = [place for place, _ in list_files(source).files.values()]
+    kinds = [KINDS[kind] for place in places if (kind := kind_of(place)) is not None]
+    return Counter(kind.label for kind in kinds if modules.intersection(kind.needs))
+
+
+@cache
+def lacking() -> list[str]:
+    """Return the modules that some kinds of files need and that are not installed."""
+    required = {module for kind in KINDS.values() for module in kind.needs}
+    return sorted(module for module in required if find_spec(module) is None)
+
+
+def hidden_path(path: str) -> bytes:
+    """Return the stand-in for the path of an erased file; it begins with NUL, as no path does."""
+    return b"\0" + hashlib.blake2b(os.fsencode(path), digest_size=16).digest()
+
+
+def has_log(place: str, path: str) -> bool:
+    """Whether a source is a database with a log, which holds its last commits."""
+    return not path and os.path.exists(f"{place}-wal")
+
+
+def file_stamp(place: str, path: str, status: os.stat_result, now: int) -> str:
+    """Return size and times of a file; empty while it may change without another time."""
+    if now - status.st_ctime_ns < _RECENT_NS or has_log(place, path):
+        return ""
+    # The time of the last change of any kind (ctime) cannot be set, unlike that of the content.
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+
+
+def file_digest(place: str) -> bytes:
+    """Return 16 bytes that identify the content of a file."""
+    with open(place, "rb", buffering=0) as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
