@@ -52,7 +52,7 @@ def test_nested_folds_are_those_of_plain_scikit_learn():
         chosen.append(value)
         scores.append(dev)
         right += (plain(value).fit(x[train], y[train]).predict(x[test]) == y[test]).tolist()
-    assert outcome.chosen == tuple(chosen)
+    assert outcome.strengths == tuple(chosen)
     assert outcome.dev == pytest.approx(np.mean(scores), abs=NOISE)
     assert sorted(outcome.rows) == list(range(120))
     assert (outcome.predicted == y[outcome.rows]).mean() == pytest.approx(np.mean(right), abs=NOISE)
@@ -64,7 +64,7 @@ def test_folds_of_train_choose_for_train_and_test():
     outcome = run_protocol(data, SENTEVAL, TransferProtocol(folds=3), 1)
     x, y = data.features, data.labels
     value, dev = fold_choice(x[train], y[train], 3, 1, SENTEVAL.grid(folded=True))
-    assert outcome.chosen == (value,)
+    assert outcome.strengths == (value,)
     assert outcome.dev == pytest.approx(dev, abs=NOISE)
     expected = plain(value).fit(x[train], y[train]).predict(x[test])
     assert (outcome.predicted == expected).mean() > 1 - NOISE
@@ -84,7 +84,7 @@ def test_dev_chooses_where_there_is_one_and_test_has_no_say():
     flipped = data.labels.copy()
     flipped[test] = 1 - flipped[test]
     again = run_protocol(replace(data, labels=flipped), SENTEVAL, TransferProtocol(), 0)
-    assert again.chosen == outcome.chosen
+    assert again.strengths == outcome.strengths
     np.testing.assert_array_equal(again.predicted, outcome.predicted)
 
 
@@ -92,7 +92,7 @@ def test_bert_lc_divides_all_examples_and_chooses_nothing():
     data = clouds(examples=120, splits=(0.6, 0.2, 0.2))
     protocol, classifier = TransferProtocol("bert-lc", outer=6), LogisticRegressions("bert-lc")
     outcome = run_protocol(data, classifier, protocol, 0)
-    assert (outcome.chosen, outcome.dev) == ((10,) * 6, None)
+    assert (outcome.strengths, outcome.dev) == ((10,) * 6, None)
     assert len(outcome.rows) == 6 * 18
     for train, test in outer_divisions(data, 6, 0):
         assert sorted([*train, *test]) == list(range(120))
