@@ -27,7 +27,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.filters.columns import Ranks, RanksCache
+from indexes.folder.value_ranks import Ranks, RanksCache
 from indexes.folder.view import FolderView
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import Mode, NewDocument

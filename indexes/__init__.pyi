@@ -27,7 +27,6 @@ from indexes.filters.grammar import type_mismatch as type_mismatch
 from indexes.filters.grammar import written_field as written_field
 from indexes.filters.grammar import written_value as written_value
 from indexes.folder.connection import SOURCES_FILE as SOURCES_FILE
-from indexes.folder.documents import metadata_json as metadata_json
 from indexes.folder.lock import remains as remains
 from indexes.folder.lock import remove_index as remove_index
 from indexes.folder.lock import writer_lock as writer_lock
@@ -35,6 +34,7 @@ from indexes.folder.store import Backup as Backup
 from indexes.folder.store import snapshot_index as snapshot_index
 from indexes.folder.verify import verify as verify
 from indexes.location import open_store as open_store
+from indexes.metadata import metadata_json as metadata_json
 from indexes.protocol import CONTENT_BYTES as CONTENT_BYTES
 from indexes.protocol import LANGUAGES as LANGUAGES
 from indexes.protocol import Candidates as Candidates

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.checksums import UNGUARDED, BlockGuard, unguarded
 from indexes.compiled import compiled
 from indexes.errors import DamagedIndexError
 from indexes.files import damaged, map_array, map_bytes, save_array
-from indexes.folder.checksums import UNGUARDED, BlockGuard, unguarded
 
 if TYPE_CHECKING:
     pass

@@ -32,7 +32,7 @@ from indexes.compiled import compiled
 from indexes.protocol import AnyTerm, Expansion, Term
 
 if TYPE_CHECKING:
-    from indexes.filters.columns import Allowed
+    from indexes.passage_mask import PassageMask
 
 
 _DEFAULT_SETTINGS = BM25Settings()
@@ -102,7 +102,7 @@ class BM25Query(NamedTuple):
         scores: NDArray[np.float64] = np.bincount(rows, values, len(positions)).astype(np.float64)
         return scores, matches
 
-    def search(self, k: int, masks: Sequence[Allowed | None] | None = None) -> Matches:
+    def search(self, k: int, masks: Sequence[PassageMask | None] | None = None) -> Matches:
         """Find exactly the `k` best live passages that hold a query term.
 
         Equal scores are ordered by segment, then position. `masks` has for each segment the
@@ -403,7 +403,7 @@ def search_segment(
     factors: NDArray[np.float64],
     formula: Formula,
     k: int,
-    mask: Allowed | None = None,
+    mask: PassageMask | None = None,
 ) -> SegmentMatches:
     """Find exactly the `k` best live passages that hold a term; fewer if fewer do."""
     if compiled is not None:
@@ -433,7 +433,7 @@ def search_segment_by_numpy(
     factors: NDArray[np.float64],
     formula: Formula,
     k: int,
-    mask: Allowed | None = None,
+    mask: PassageMask | None = None,
 ) -> SegmentMatches:
     """Do the work of `search_segment` without compiled code."""
     joined = postings.joined()

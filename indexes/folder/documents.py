@@ -8,13 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +30,15 @@ from indexes.folder.connection import (
     transaction,
     write_setting,
 )
+from indexes.languages import LanguageCounts, changed_counts
+from indexes.metadata import document_checksum, metadata_json
 from indexes.protocol import LANGUAGES, NewDocument, StoredDocument, StoredHead
 
-_METADATA = json.JSONEncoder(
-    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-)
 # The formats from which on there are values of metadata by segment, outlines, and languages.
 VALUES_SINCE = 3
+
 _OUTLINES_SINCE = 4
+
 _LANGUAGES_SINCE = 5
 
 
@@ -128,30 +127,6 @@ def checked_passages(
     if row[7] != document_checksum(passages, *row[1:7]):
         raise ValueError(f"the document {row[1]!r} was altered")
     return passages
-
-
-def metadata_json(metadata: Any) -> str:
-    """Metadata as it is stored: equal objects have equal text; raises where JSON lacks a value."""
-    return _METADATA.encode(metadata)
-
-
-def document_checksum(
-    passages: Sequence[tuple[int, int, int]],
-    id_: str,
-    title: str | None,
-    text: str,
-    metadata: str,
-    content_hash: bytes,
-    outline: str,
-) -> bytes:
-    """16 bytes over everything that SQLite holds of a document, see `document_columns`."""
-    # The JSON text of a list of them keeps the parts separate, so that nothing can move from one
-    # into another unseen; json.dumps takes three times as long.
-    parts = ["null" if one is None else _quoted(one) for one in (id_, title, text, metadata)]
-    spans = ", ".join([f"[{number}, {start}, {stop}]" for number, start, stop in passages])
-    parts += [f'"{content_hash.hex()}"', f"[{spans}]", *([_quoted(outline)] if outline else [])]
-    sealed = f"[{', '.join(parts)}]"
-    return hashlib.blake2b(sealed.encode(), digest_size=16).digest()
 
 
 def insert_document(connection: sqlite3.Connection, document: NewDocument, passage: int) -> int:
@@ -256,56 +231,6 @@ def delete_selected(
     )
     connection.execute("DELETE FROM temp.deleting")
     return Deleted(cursor.rowcount, languages)
-
-
-class LanguageCounts(NamedTuple):
-    """The languages of stored passages."""
-
-    counted: Counter[str]  # number of passages of each language
-    uncounted: int  # rows of earlier releases, which do not say
-
-    @classmethod
-    def of(cls, rows: Iterable[tuple[str | None, int]]) -> Self:
-        """Add up rows: languages separated by spaces, None where unknown, and how often."""
-        counted = Counter[str]()
-        uncounted = 0
-        for languages, number in rows:
-            if languages is None:
-                uncounted += number
-                continue
-            # Damage can make anything of a value.
-            for language in str(languages).split():
-                counted[language] += number
-        return cls(counted, uncounted)
-
-    def problem(self, setting: Any) -> str | None:
-        """Why a stored `LANGUAGES` cannot be right; None if it can be.
-
-        Earlier releases counted deleted passages too: where they stored passages, a number may be
-        too high.
-        """
-        if not isinstance(setting, dict) or not all(type(n) is int for n in setting.values()):
-            return f"expected the passages of each language, found {setting!r:.60}"
-        if self.counted == setting or (self.uncounted and self.counted <= Counter(setting)):
-            return None
-        return (
-            f"expected {dict(self.counted)} passages of each language, which is what the passages "
-            f"add up to, found {setting}; `retriever compact` counts them again"
-        )
-
-
-def changed_counts(
-    before: Mapping[str, int],
-    added: Iterable[tuple[str | None, int]],
-    deleted: Iterable[tuple[str | None, int]],
-    stored: Callable[[], LanguageCounts],
-) -> dict[str, int]:
-    """The setting `LANGUAGES` after passages were added and deleted; `stored` counts all."""
-    deleted_counts = LanguageCounts.of(deleted)
-    if deleted_counts.uncounted and not (stored_counts := stored()).uncounted:
-        # The last passage that an earlier release stored is gone, and with it what was too high.
-        return dict(stored_counts.counted)
-    return dict(Counter(before) + LanguageCounts.of(added).counted - deleted_counts.counted)
 
 
 def read_languages(connection: sqlite3.Connection) -> Any:

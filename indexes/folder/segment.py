@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import SearchableSegment
+from indexes.checksums import UNGUARDED, BlockGuard
 from indexes.files import (
     GrowingArray,
     damaged,
@@ -32,7 +33,7 @@ from indexes.files import (
     save_array,
     storage_errors,
 )
-from indexes.folder.checksums import UNGUARDED, BlockGuard, SegmentSums, write_sums
+from indexes.folder.checksums import SegmentSums, write_sums
 from indexes.folder.connection import SEGMENTS_FOLDER, format_version, refuse_links
 from indexes.folder.documents import VALUES_SINCE, read_waiting
 from indexes.protocol import Stage, StructureSettings, no_progress

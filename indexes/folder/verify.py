@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.errors import DamagedIndexError
-from indexes.filters.columns import Value, collected_values, one_zero, unpacked
 from indexes.folder.checksums import SegmentSums
 from indexes.folder.connection import (
     DATABASE_FILE,
@@ -30,6 +29,7 @@ from indexes.folder.documents import (
     read_waiting,
     stored_languages,
 )
+from indexes.folder.metadata_values import collected_values, one_zero, unpacked
 from indexes.folder.segment import (
     MANIFEST_FILE,
     Segment,
@@ -39,6 +39,7 @@ from indexes.folder.segment import (
     read_manifest,
     segment_folder,
 )
+from indexes.metadata import Value
 
 _UNREADABLE = (AttributeError, TypeError, ValueError)
 

@@ -29,14 +29,10 @@ from indexes.folder.connection import (
     format_version,
     read_settings,
 )
-from indexes.folder.documents import (
-    checked_passages,
-    document_checksum,
-    document_columns,
-    stored_languages,
-)
+from indexes.folder.documents import checked_passages, document_columns, stored_languages
 from indexes.folder.lock import recover_replacement, remains
 from indexes.folder.segment import PENDING, LiveSegment, contained, live_segments
+from indexes.metadata import document_checksum
 from indexes.protocol import (
     CONTENT_BYTES,
     Candidates,
@@ -55,9 +51,10 @@ from indexes.vectors.library import FLAT
 if TYPE_CHECKING:
     from cachetools import LRUCache
 
-    from indexes.filters.columns import Allowed, RanksCache
-    from indexes.filters.facets import Owners
     from indexes.filters.grammar import Where
+    from indexes.folder.facets import Owners
+    from indexes.folder.value_ranks import RanksCache
+    from indexes.passage_mask import PassageMask
 
 
 # Of all readers: held while this process forks. A thread that is interrupted as it leaves a block
@@ -214,14 +211,16 @@ class Commit:
         # The place of each segment's first passage among those of all, and their number.
         self.firsts = np.cumsum([0, *(len(live.segment.ids) for live in self.segments)])
         # For each segment the passages that are not deleted; None if none was.
-        self.live: list[Allowed | None] = [None] * len(self.segments)
+        self.live: list[PassageMask | None] = [None] * len(self.segments)
         if any(one.live is not None for one in self.segments):
-            from indexes.filters.columns import Allowed
+            from indexes.passage_mask import PassageMask
 
-            self.live = [None if one.live is None else Allowed(one.live) for one in self.segments]
+            self.live = [
+                None if one.live is None else PassageMask(one.live) for one in self.segments
+            ]
 
     @cached_property
-    def allowed(self) -> LRUCache[str, list[Allowed]]:
+    def allowed(self) -> LRUCache[str, list[PassageMask]]:
         """By filter, the passages that it allows."""
         from cachetools import LRUCache
 
@@ -230,7 +229,7 @@ class Commit:
     @cached_property
     def ranks(self) -> RanksCache:
         """The values of passages, for filters that many values meet."""
-        from indexes.filters.columns import RanksCache
+        from indexes.folder.value_ranks import RanksCache
 
         return RanksCache()
 
@@ -260,12 +259,12 @@ class FolderView:
         allowed = None if where is None else self.allowed(where)
         return FolderRanking(self.commit, scored, allowed, recall)
 
-    def allowed(self, where: Where) -> list[Allowed]:
+    def allowed(self, where: Where) -> list[PassageMask]:
         """For each segment: the live passages that belong to documents that match; remembered."""
         with self.commit.lock:
             found = self.commit.allowed.get(where.text)
         if found is None:
-            from indexes.filters.evaluation import allowed_passages
+            from indexes.folder.filtering import allowed_passages
 
             found = allowed_passages(
                 self._connection, self._folder, self.segments, where, self.commit.ranks
@@ -280,19 +279,20 @@ class FolderView:
         return self.commit.bm25.terms_beginning(prefix, limit)
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
-        from indexes.filters.evaluation import unknown_fields
+        from indexes.folder.filtering import unknown_fields
 
         return unknown_fields(self._connection, names)
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
-        from indexes.filters.facets import has_type
+        from indexes.folder.facets import has_type
 
         return has_type(self._connection, self._folder, self.segments, name, types)
 
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
     ) -> Facets:
-        from indexes.filters.facets import counted_documents, counted_facet, values_in
+        from indexes.filters.facets import counted_facet
+        from indexes.folder.facets import counted_documents, values_in
 
         commit = self.commit
         matching = None
@@ -316,7 +316,7 @@ class FolderView:
         return Facets(sum(len(one.documents) for one in counted), matches, fields)
 
     def fields(self) -> list[FieldSummary]:
-        from indexes.filters.facets import field_summaries
+        from indexes.folder.facets import field_summaries
 
         return field_summaries(self._connection, self._folder, self.segments)
 
@@ -463,7 +463,7 @@ class FolderRanking:
 
     commit: Commit
     bm25: BM25
-    allowed: list[Allowed] | None
+    allowed: list[PassageMask] | None
     recall: float | None
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:

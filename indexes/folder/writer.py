@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from indexes.bm25.merging import merged_positions
 from indexes.errors import StorageError
 from indexes.files import readable, storage_errors
-from indexes.filters import columns
-from indexes.filters.evaluation import allowed_passages
 from indexes.filters.grammar import Where
 from indexes.folder import documents as rows
+from indexes.folder import metadata_values
 from indexes.folder.connection import (
     BUSY_SECONDS,
     close_writer,
@@ -36,6 +35,7 @@ from indexes.folder.connection import (
     transaction,
     write_setting,
 )
+from indexes.folder.filtering import allowed_passages
 from indexes.folder.lock import recover_replacement, writer_lock
 from indexes.folder.segment import (
     LiveSegment,
@@ -48,6 +48,8 @@ from indexes.folder.segment import (
     segment_folder,
     write_segment,
 )
+from indexes.folder.value_ranks import RanksCache
+from indexes.metadata import metadata_json, values_of
 from indexes.protocol import (
     NewDocument,
     Stage,
@@ -167,9 +169,7 @@ class FolderWriter:
     def delete_where(self, where: Where) -> int:
         with storage_errors(self.folder):
             live = live_segments(self.folder, self._connection)
-            allowed = allowed_passages(
-                self._connection, self.folder, live, where, columns.RanksCache()
-            )
+            allowed = allowed_passages(self._connection, self.folder, live, where, RanksCache())
         ids = [one.segment.ids_at(some.positions) for one, some in zip(live, allowed, strict=True)]
         passages = json.dumps([passage for part in ids for passage in part.tolist()])
         chosen = "SELECT doc FROM passages WHERE passage IN (SELECT value FROM json_each(?))"
@@ -304,8 +304,8 @@ class FolderWriter:
                     self._name_segment(number, passages, manifest)
                     positions = merged_positions(live)
                     sources = dict(zip(old, positions, strict=True))
-                    columns.merge_values(self._connection, number, sources)
-                columns.drop_values(self._connection, old)
+                    metadata_values.merge_values(self._connection, number, sources)
+                metadata_values.drop_values(self._connection, old)
                 if structures is not None:
                     write_setting(self._connection, "structures", asdict(structures))
                 self._bump_generation()
@@ -357,7 +357,7 @@ class FolderWriter:
             if waits:
                 rows.add_pending(self._connection, ids.tolist(), vectors, terms)
                 names = {name for document in documents for name in document.metadata}
-                columns.register_fields(self._connection, names)
+                metadata_values.register_fields(self._connection, names)
             else:
                 self._connection.execute("DELETE FROM pending")
             if manifest is not None:
@@ -380,7 +380,7 @@ class FolderWriter:
             passage += len(document.spans)
         languages = Counter(chain.from_iterable(document.languages for document in documents))
         rows.change_languages(self._connection, added=languages.items(), deleted=deleted.languages)
-        encoded = {id_: rows.metadata_json(value) for id_, value in metadata.items()}
+        encoded = {id_: metadata_json(value) for id_, value in metadata.items()}
         with readable(self.folder):
             changes = [
                 change
@@ -394,12 +394,12 @@ class FolderWriter:
     def _write_values(self, segment: int, ids: NDArray[np.int64]) -> None:
         stored = rows.stored_metadata(self._connection, int(ids[0]), int(ids[-1]))
         positions = {passage: i for i, passage in enumerate(ids.tolist())}
-        found = columns.values_of(([positions[passage]], value) for passage, value in stored)
-        columns.write_values(self._connection, segment, found)
+        found = values_of(([positions[passage]], value) for passage, value in stored)
+        metadata_values.write_values(self._connection, segment, found)
 
     def _change_values(self, changes: Sequence[rows.MetadataChange]) -> None:
         names = {name for change in changes for name in change.after}
-        columns.register_fields(self._connection, names)
+        metadata_values.register_fields(self._connection, names)
         for live in self.segments():
             placed = []
             for change in changes:
@@ -408,12 +408,12 @@ class FolderWriter:
                 if positions:
                     placed.append(change._replace(passages=positions))
             if placed:
-                columns.change_values(self._connection, live.segment.number, placed)
+                metadata_values.change_values(self._connection, live.segment.number, placed)
 
     def _repair_values(self) -> None:
         """Read the values of metadata from the documents again, where a stored one was altered."""
         with storage_errors(self.folder), readable(self.folder):
-            if not columns.are_sound(self._connection):
+            if not metadata_values.are_sound(self._connection):
                 with transaction(self._connection):
                     self._connection.execute("DELETE FROM metadata_values")
                     self._rebuild_values()
@@ -421,7 +421,9 @@ class FolderWriter:
 
     def _rebuild_values(self) -> None:
         with readable(self.folder):
-            columns.rebuild_values(self._connection, [one.segment for one in self.segments()])
+            metadata_values.rebuild_values(
+                self._connection, [one.segment for one in self.segments()]
+            )
 
     def _delete(self, chosen: str, parameters: Sequence[Any] = ()) -> int:
         with storage_errors(self.folder), transaction(self._connection):

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from indexes.bm25.formulas import BM25Settings, make_formula, weights
 from indexes.errors import ConfigError, FormatVersionError, NotAnIndexError, StorageError
-from indexes.folder.documents import metadata_json
+from indexes.metadata import metadata_json
 from indexes.milvus.connection import MilvusLocation, call
 from indexes.protocol import NewDocument, StoredDocument
 

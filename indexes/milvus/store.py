@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from indexes.errors import ClosedIndexError, DamagedIndexError
 from indexes.filters.grammar import Where
-from indexes.folder.documents import metadata_json
+from indexes.metadata import metadata_json
 from indexes.milvus.collection import (
     Row,
     create_collection,

@@ -22,7 +22,7 @@ from indexes.bm25.scoring import term_factors, text_and_label_counts, with_label
 from indexes.errors import ConfigError, StorageError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
-from indexes.folder.documents import metadata_json
+from indexes.metadata import metadata_json
 from indexes.milvus import collection as collections
 from indexes.milvus.connection import MilvusLocation, call, run
 from indexes.milvus.filters import (

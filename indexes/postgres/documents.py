@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from indexes.folder.documents import document_checksum
+from indexes.metadata import document_checksum
 from indexes.postgres.postings import write_postings
 from indexes.postgres.ranking import copy_passages
 from indexes.postgres.schema import Tables

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexes.filters.grammar import Comparison, Expression, Joined, Not, Scalar
-from indexes.folder.documents import metadata_json
+from indexes.metadata import metadata_json
 
 # Up to so many values are looked up one by one in the index of the metadata.
 _FEW_VALUES = 16

@@ -35,7 +35,7 @@ import psycopg
 from psycopg import errors, sql
 
 from indexes.errors import ConfigError, FormatVersionError, IndexLockedError
-from indexes.folder.documents import LanguageCounts
+from indexes.languages import LanguageCounts
 from indexes.postgres.connection import Connection, PostgresLocation, first_line
 from indexes.protocol import StructureSettings
 

@@ -16,7 +16,8 @@ from psycopg import errors
 
 from indexes.errors import ConfigError, SourceError, StorageError
 from indexes.filters.grammar import Where
-from indexes.folder.documents import changed_counts, metadata_json
+from indexes.languages import changed_counts
+from indexes.metadata import metadata_json
 from indexes.postgres.connection import PostgresLocation, database_errors
 from indexes.postgres.documents import copy_documents, remove_documents, store_passages
 from indexes.postgres.filters import decode_metadata, encode_metadata, sql_condition

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.checksums import UNGUARDED, BlockGuard
 from indexes.compiled import compiled
 from indexes.files import set_read_ahead
-from indexes.folder.checksums import UNGUARDED, BlockGuard
 
 if TYPE_CHECKING:
-    from indexes.filters.columns import Allowed
+    from indexes.passage_mask import PassageMask
 
 # Positions, int64, and their scores, float64; the best first.
 Nearest = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -52,7 +52,7 @@ def search_flat(
     vectors: NDArray[np.float32],
     queries: NDArray[np.float32],
     k: int,
-    mask: Allowed | None = None,
+    mask: PassageMask | None = None,
     guard: BlockGuard = UNGUARDED,
     quantized: QuantizedVectors | None = None,
 ) -> list[Nearest]:
@@ -166,7 +166,7 @@ class QuantizedVectors:
         vectors: NDArray[np.float32],
         query: NDArray[np.float32],
         k: int,
-        mask: Allowed | None,
+        mask: PassageMask | None,
     ) -> NDArray[np.int64] | None:
         """Return (m,) ascending positions, among them the `k` best and all that may tie with them.
 

@@ -19,13 +19,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.checksums import UNGUARDED, BlockGuard
 from indexes.files import damaged, unique
-from indexes.folder.checksums import UNGUARDED, BlockGuard
 from indexes.vectors.flat import Nearest, exact_scores, rank_nearest, search_flat
 from indexes.vectors.library import code_bytes, faiss_reason, load_faiss, unwrap
 
 if TYPE_CHECKING:
-    from indexes.filters.columns import Allowed
+    from indexes.passage_mask import PassageMask
 
 # Bytes of an id in an inverted list.
 ID_BYTES = 8
@@ -40,7 +40,7 @@ _LEAST_RESULTS = 10
 # vectors are read.
 _MORE_CANDIDATES_OF_COARSE = 4
 _MORE_VECTORS_OF_COARSE = 2
-# Allowed vectors that a search behind a filter reads at least: centroids tell little of the
+# PassageMask vectors that a search behind a filter reads at least: centroids tell little of the
 # vectors in lists that are far from the query.
 _LEAST_ALLOWED = 512
 # Queries whose lists are ranked together; bounds memory, as 4,096 lists can be ranked for each.
@@ -86,7 +86,7 @@ class Searcher(ABC):
         vectors: NDArray[np.float32],
         queries: NDArray[np.float32],
         k: int,
-        mask: Allowed | None = None,
+        mask: PassageMask | None = None,
         effort: int | None = None,
         guard: BlockGuard = UNGUARDED,
     ) -> list[Nearest]:
@@ -132,7 +132,7 @@ class Searcher(ABC):
 
     @abstractmethod
     def _find_candidates(
-        self, queries: NDArray[np.float32], k: int, mask: Allowed | None, effort: int
+        self, queries: NDArray[np.float32], k: int, mask: PassageMask | None, effort: int
     ) -> list[NDArray[np.int64]] | None:
         """Find positions for each query, among them about the `k` best.
 
@@ -174,7 +174,7 @@ class ListSearcher(Searcher):
         self.default_effort = min(self._lists, math.ceil(2 * math.sqrt(self._lists)))
 
     def _find_candidates(
-        self, queries: NDArray[np.float32], k: int, mask: Allowed | None, effort: int
+        self, queries: NDArray[np.float32], k: int, mask: PassageMask | None, effort: int
     ) -> list[NDArray[np.int64]] | None:
         count = self._candidate_count(k)
         if mask is not None and self._oversampling == _COARSE:
@@ -226,7 +226,7 @@ class ListSearcher(Searcher):
         self,
         queries: NDArray[np.float32],
         count: int,
-        mask: Allowed,
+        mask: PassageMask,
         reach: int,
         probes: int,
     ) -> NDArray[np.int64]:
@@ -248,7 +248,7 @@ class ListSearcher(Searcher):
         return self._read_lists(queries, count, numbers, ranked.nearness[:, :width], mask)
 
     def _rank_lists(
-        self, queries: NDArray[np.float32], mask: Allowed, target: int, least: int
+        self, queries: NDArray[np.float32], mask: PassageMask, target: int, least: int
     ) -> _RankedLists:
         """Rank for each query the lists that hold `target` allowed vectors, or all lists."""
         # Ranking all lists takes longer than reading those that are usually needed.
@@ -268,7 +268,7 @@ class ListSearcher(Searcher):
         count: int,
         numbers: NDArray[np.int64],
         nearness: NDArray[np.float32],
-        mask: Allowed | None = None,
+        mask: PassageMask | None = None,
     ) -> NDArray[np.int64]:
         """Return (q, count) positions, the best by their codes in these lists first, or -1."""
         if self._guard is not None:
@@ -334,14 +334,14 @@ class ListMembers:
         self._sizes = np.array([len(members) for members in lists], np.int64)
         self._stops = np.cumsum(self._sizes)
         # For each mask (lists,) the allowed vectors in each list; -1 where not yet counted.
-        self._counts: WeakKeyDictionary[Allowed, NDArray[np.int64]] = WeakKeyDictionary()
+        self._counts: WeakKeyDictionary[PassageMask, NDArray[np.int64]] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def is_partition(self, n: int) -> bool:
         """Return whether each position from 0 to n - 1 is in exactly one list."""
         return len(self._members) == n and bool((np.bincount(self._members) == 1).all())
 
-    def count_allowed(self, mask: Allowed, lists: NDArray[np.int64]) -> NDArray[np.int64]:
+    def count_allowed(self, mask: PassageMask, lists: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count the allowed vectors in lists given by number; 0 for the number -1."""
         with self._lock:
             counts = self._counts.get(mask)
@@ -406,7 +406,7 @@ class NeighborSearcher(Searcher):
         self.default_effort = _DEFAULT_GRAPH_EFFORT if self._is_graph else _DEFAULT_OTHER_EFFORT
 
     def _find_candidates(
-        self, queries: NDArray[np.float32], k: int, mask: Allowed | None, effort: int
+        self, queries: NDArray[np.float32], k: int, mask: PassageMask | None, effort: int
     ) -> list[NDArray[np.int64]] | None:
         n = self.n
         allowed_count = n if mask is None else mask.count

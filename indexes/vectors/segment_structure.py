@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.checksums import UNGUARDED, BlockGuard
 from indexes.errors import ConfigError, MissingExtraError
-from indexes.folder.checksums import UNGUARDED, BlockGuard
 from indexes.protocol import Stage, StructureSettings, no_progress
 from indexes.vectors.flat import Nearest, QuantizedVectors, search_flat
 from indexes.vectors.library import FLAT, load_faiss
 from indexes.vectors.recall import Measured, measure, sample_queries
 
 if TYPE_CHECKING:
-    from indexes.filters.columns import Allowed
+    from indexes.passage_mask import PassageMask
     from indexes.vectors.choice import Choice
     from indexes.vectors.structure import Structure
 
@@ -40,7 +40,7 @@ class SegmentStructure(NamedTuple):
         vectors: NDArray[np.float32],
         queries: NDArray[np.float32],
         k: int,
-        mask: Allowed | None = None,
+        mask: PassageMask | None = None,
         recall: float | None = None,
         guard: BlockGuard = UNGUARDED,
     ) -> list[Nearest]:

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.checksums import BlockGuard, unguarded
 from indexes.errors import FormatVersionError
 from indexes.files import damaged, present, storage_errors
-from indexes.folder.checksums import BlockGuard, unguarded
 from indexes.protocol import Stage, no_progress
 from indexes.vectors.build import build_index
 from indexes.vectors.choice import Choice

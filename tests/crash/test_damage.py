@@ -125,7 +125,7 @@ def test_a_flipped_byte_in_every_file_of_the_segments(index, drawn):
 def many_blocks(monkeypatch):
     """Nearly every file counts as a large one, of many blocks."""
     monkeypatch.setattr("indexes.files.SMALL", 200)
-    monkeypatch.setattr("indexes.folder.checksums.BLOCK", 256)
+    monkeypatch.setattr("indexes.checksums.BLOCK", 256)
 
 
 @pytest.mark.usefixtures("many_blocks")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from index_samples import document
 
-from indexes.filters import evaluation
-from indexes.filters.evaluation import STORED, evaluated, matching_passages
 from indexes.filters.grammar import compile_where
+from indexes.folder import filtering
+from indexes.folder.filtering import STORED, evaluated, matching_passages
 from indexes.folder.view import FolderReader
 
 
@@ -26,7 +26,7 @@ def documents_refused():
         raise AssertionError("evaluated for every document")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "matching_passages", refuse)
+        patch.setattr(filtering, "matching_passages", refuse)
         yield
 
 

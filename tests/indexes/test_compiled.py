@@ -29,7 +29,7 @@ from indexes.bm25.scoring import (
     search_segment_by_numpy,
 )
 from indexes.compiled import compiled
-from indexes.filters.columns import Allowed
+from indexes.passage_mask import PassageMask
 from indexes.vectors.flat import exact_scores
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="built without a compiler")
@@ -85,7 +85,7 @@ def test_the_best_are_those_of_numpy_with_ties_filters_deletions_and_scores_of_z
 ):
     postings, read = postings_of([sorted(row) for row in rows], frequencies, lengths, MANY)
     formula = make_formula(BM25Settings(variant), 4.0)
-    allowed = None if every is None else Allowed(np.arange(MANY) % every == 0)
+    allowed = None if every is None else PassageMask(np.arange(MANY) % every == 0)
     some = np.array(factors[: len(rows)])
     check_equal(postings, read, formula, some, k, allowed, deleted=deleted)
 
@@ -97,7 +97,7 @@ def test_the_best_of_many_passages_are_those_of_numpy(k, share):
     rows = [np.flatnonzero(chance.random(100_000) < part) for part in (0.3, 0.001, 0.02, 0.3)]
     postings, read = postings_of([row.tolist() for row in rows], [1, 1, 2], [9, 8, 7, 6], 100_000)
     formula, factors = make_formula(BM25Settings(), 7.5), chance.random(4).round(2)
-    allowed = None if share is None else Allowed(chance.random(100_000) < share)
+    allowed = None if share is None else PassageMask(chance.random(100_000) < share)
     check_equal(postings, read, formula, factors, k, allowed, deleted=share == 0.5)
 
 

@@ -311,7 +311,7 @@ def run(folder, queries, seed):
 def small_parts(monkeypatch):
     """Six passages become a segment, and 30 characters are too long to be kept by value."""
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 6)
-    monkeypatch.setattr("indexes.filters.columns.LONGEST", 30)
+    monkeypatch.setattr("indexes.metadata.LONGEST", 30)
 
 
 @pytest.mark.usefixtures("small_parts")

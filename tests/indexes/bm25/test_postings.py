@@ -23,8 +23,8 @@ from indexes.bm25.postings import (
     Postings,
 )
 from indexes.bm25.scoring import SearchableSegment
+from indexes.checksums import BlockGuard, block_sums
 from indexes.errors import DamagedIndexError
-from indexes.folder.checksums import BlockGuard, block_sums
 
 NAMES = [COUNTS, FREQUENCIES, LENGTHS, OFFSETS, POSITIONS, TERMS]
 PASSAGES = [["a", "b", "a"], [], ["b", "é", "日本"], ["a"]]

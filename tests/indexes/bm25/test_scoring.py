@@ -16,7 +16,7 @@ from indexes.bm25.formulas import mean_okapi_idf
 from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import BM25, BM25Settings, CorpusStatistics, SearchableSegment
 from indexes.errors import ConfigError, DamagedIndexError
-from indexes.filters.columns import Allowed
+from indexes.passage_mask import PassageMask
 
 VARIANTS = ["lucene", "robertson", "atire", "bm25+", "bm25l", "okapi"]
 WORDS = list("abcdefgh")
@@ -143,7 +143,7 @@ def test_search_over_segments_and_deletions_equals_sorting_a_fresh_index(
     edges = [0, *cuts, n]
     masks = [allowed[low:high] for low, high in pairwise(edges)]
     engine = BM25(segments_of(passages, cuts, alive), chosen)
-    found = engine.query(query).search(k, [Allowed(mask) for mask in masks])
+    found = engine.query(query).search(k, [PassageMask(mask) for mask in masks])
     flat, best = ranked(found, edges, k)
     np.testing.assert_allclose(best, fresh[wanted], rtol=1e-9, atol=1e-12)
     if chosen.variant == "okapi":

@@ -21,8 +21,8 @@ from index_samples import SETTINGS, alter, commit, document, make_index
 from where_reference import DOCUMENTS, FILTERS, LARGEST, NAMES, VALUES, evaluate, quoted, render
 
 from indexes.errors import DamagedIndexError
-from indexes.filters.evaluation import condition_of
 from indexes.filters.grammar import compile_where
+from indexes.folder.filtering import condition_of
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
@@ -73,7 +73,7 @@ def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
 ):
     folder = tmp_path_factory.mktemp("life") / "index"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("indexes.filters.columns.LONGEST", 14)
+        patch.setattr("indexes.metadata.LONGEST", 14)
         writer = FolderWriter(folder, SETTINGS, pending_limit=pending).__enter__()
         for step in steps:
             perform(writer, step)
@@ -232,7 +232,7 @@ def test_a_condition_that_many_values_meet(tmp_path, monkeypatch):
     ]
     folder = make_index(tmp_path / "index", documents)
     for size in (2**20, 1):
-        monkeypatch.setattr("indexes.filters.columns._CACHE_BYTES", size)
+        monkeypatch.setattr("indexes.folder.value_ranks._CACHE_BYTES", size)
         with closing(FolderReader(folder)) as reader, documents_refused():
             for text in (
                 "n >= 3 and n < 140",
@@ -272,7 +272,7 @@ def test_values_are_written_again_in_batches(tmp_path, monkeypatch):
     with FolderWriter(folder) as writer:
         writer.delete(["d4"])
     assert alter(folder, "UPDATE metadata_values SET passages = passages + 1 WHERE value = 7") == 1
-    monkeypatch.setattr("indexes.filters.columns._BATCH", 3)
+    monkeypatch.setattr("indexes.folder.metadata_values._BATCH", 3)
     with FolderWriter(folder) as writer:
         writer.compact()
     assert verify(folder) == []

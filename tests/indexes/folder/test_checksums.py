@@ -11,22 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from index_samples import document, flip, lookup, make_index, manifest_of
 
+from indexes import checksums as block_sums
+from indexes.checksums import BLOCK, UNGUARDED, BlockGuard, count_blocks, file_sums
 from indexes.errors import DamagedIndexError
 from indexes.files import save_array
-from indexes.filters.columns import Allowed
-from indexes.folder import checksums as block_sums
-from indexes.folder.checksums import (
-    BLOCK,
-    SUMS_FILE,
-    UNGUARDED,
-    BlockGuard,
-    count_blocks,
-    file_sums,
-)
-from indexes.folder.documents import document_checksum
+from indexes.folder.checksums import SUMS_FILE
 from indexes.folder.segment import open_segment, segment_folder, write_segment
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
+from indexes.metadata import document_checksum
+from indexes.passage_mask import PassageMask
 from indexes.protocol import StructureSettings
 from indexes.vectors.flat import search_flat
 from indexes.vectors.structure import STRUCTURE_FILE
@@ -277,7 +271,7 @@ def test_as_many_sums_as_blocks_are_asked_for(tmp_path, written):
 def index(tmp_path, monkeypatch):
     """Two segments of which nearly every file counts as large, in many small blocks."""
     monkeypatch.setattr("indexes.files.SMALL", 200)
-    monkeypatch.setattr("indexes.folder.checksums.BLOCK", 64)
+    monkeypatch.setattr("indexes.checksums.BLOCK", 64)
     documents = [document(f"d{i}", f"word{i} word{i % 7}") for i in range(300)]
     return make_index(tmp_path / "index", documents[:100], documents[100:])
 
@@ -296,7 +290,7 @@ def test_merged_segments_have_sums_that_verify_recomputes(index, structure):
 
 def test_sums_that_were_wrong_from_the_start_are_found_by_verify(index):
     with pytest.MonkeyPatch.context() as patch, FolderWriter(index) as writer:
-        patch.setattr("indexes.folder.checksums.file_sums", lambda path: file_sums(path) + 1)
+        patch.setattr("indexes.checksums.file_sums", lambda path: file_sums(path) + 1)
         writer.compact()
     problems = verify(index)
     assert any("vectors.npy: the sums of its blocks" in problem for problem in problems)
@@ -318,7 +312,7 @@ def test_a_changed_byte_of_a_structure_changes_no_answer(index, structure):
     content = path.read_bytes()
     named = (live.segment.number, live.segment.manifest)
     queries = np.asarray(live.segment.vectors[::40])
-    few = Allowed(np.arange(len(live.segment.ids)) % 2 == 0)
+    few = PassageMask(np.arange(len(live.segment.ids)) % 2 == 0)
 
     def answers(effort):
         segment = open_segment(index, *named)

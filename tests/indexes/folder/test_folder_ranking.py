@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from indexes import Query
 from indexes.bm25.postings import Postings
 from indexes.bm25.scoring import BM25
-from indexes.filters.columns import Allowed
 from indexes.folder.segment import LiveSegment, Segment
 from indexes.folder.view import Commit, FolderRanking
+from indexes.passage_mask import PassageMask
 from indexes.vectors.segment_structure import FLAT_STRUCTURE
 
 WORDS = ["apple", "pear", "plum"]
@@ -56,7 +56,7 @@ def test_candidates_are_those_of_sorting_by_score_and_number(case):
         )
         alive = None if case["alive"][part].all() else case["alive"][part]
         segments.append(LiveSegment(postings=segment.postings, live=alive, segment=segment))
-    parts = None if allowed is None else [Allowed(allowed[part]) for part in parts]
+    parts = None if allowed is None else [PassageMask(allowed[part]) for part in parts]
     ranking = FolderRanking(Commit(segments=tuple(segments)), BM25(segments), parts, None)
     counted = case["alive"] if allowed is None else allowed
 

@@ -14,7 +14,7 @@ from where_reference import DOCUMENTS, FILTERS, evaluate, quoted, render
 
 from indexes import NewDocument, compile_where
 from indexes.errors import SourceError
-from indexes.folder.documents import metadata_json
+from indexes.metadata import metadata_json
 from indexes.postgres.filters import decode_metadata, encode_metadata, sql_condition
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from structure_samples import best, clustered, recall_of
 
-from indexes.filters.columns import Allowed
+from indexes.passage_mask import PassageMask
 from indexes.protocol import StructureSettings
 from indexes.vectors.segment_structure import build_structure
 
@@ -72,7 +72,7 @@ def structure(request, tmp_path_factory):
 
 def recall(structure, k, allowed):
     vectors = VECTORS[: len(allowed)]
-    found = structure.search(vectors, QUERIES, k, Allowed(allowed))
+    found = structure.search(vectors, QUERIES, k, PassageMask(allowed))
     return recall_of(found, vectors, QUERIES, k, allowed)
 
 
@@ -108,5 +108,5 @@ def test_lists_are_read_farther_where_the_allowed_vectors_lie_apart(tmp_path, na
     vectors, cluster, queries = clustered(N, 64)
     made = build_structure(tmp_path, vectors, StructureSettings(name))
     allowed = cluster >= 100 - round(50 * 2 * share)
-    found = made.search(vectors, queries, K, Allowed(allowed))
+    found = made.search(vectors, queries, K, PassageMask(allowed))
     assert recall_of(found, vectors, queries, K, allowed) >= 0.95

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import indexes.vectors.flat
 from indexes.errors import MissingExtraError
-from indexes.filters.columns import Allowed
+from indexes.passage_mask import PassageMask
 from indexes.vectors.flat import QuantizedVectors, search_flat, significant_decimals
 from indexes.vectors.library import load_faiss
 
@@ -21,7 +21,7 @@ def brute_force(vectors, query, allowed):
 
 
 def check(vectors, queries, k, allowed, quantized=None):
-    some = None if allowed is None else Allowed(allowed)
+    some = None if allowed is None else PassageMask(allowed)
     found = search_flat(vectors, queries, k, some, quantized=quantized)
     permitted = len(vectors) if allowed is None else int(allowed.sum())
     assert len(found) == len(queries)
@@ -141,7 +141,7 @@ def test_vectors_that_are_not_numbers_are_never_minus_one():
     vectors = np.full((20, 4), np.nan, np.float32)
     vectors[3] = 1
     few = np.arange(20) == 3
-    for allowed in (None, Allowed(np.ones(20, np.bool_)), Allowed(few)):
+    for allowed in (None, PassageMask(np.ones(20, np.bool_)), PassageMask(few)):
         for positions, _ in search_flat(vectors, np.ones((2, 4), np.float32), 5, allowed):
             assert (positions >= 0).all()
 

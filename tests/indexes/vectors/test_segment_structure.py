@@ -9,9 +9,9 @@ from index_samples import document, make_index, viewing
 from structure_samples import recall_of
 
 from indexes.errors import ConfigError, MissingExtraError
-from indexes.filters.columns import Allowed
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
+from indexes.passage_mask import PassageMask
 from indexes.protocol import StructureSettings
 from indexes.vectors.structure import STRUCTURE_FILE
 
@@ -43,7 +43,7 @@ def test_rebuilt_it_finds_what_a_scan_finds(folder, index_type):
     assert segment.structure.recall[-1].recall > 0.95
     queries = np.asarray(segment.vectors[::60])
     for mask in (None, np.arange(len(segment.ids)) % 3 == 0):
-        some = None if mask is None else Allowed(mask)
+        some = None if mask is None else PassageMask(mask)
         found = segment.structure.search(segment.vectors, queries, 10, some, 0.99)
         assert recall_of(found, segment.vectors, queries, 10, mask) >= 0.95
 

@@ -12,7 +12,7 @@ from structure_samples import best, build, clustered
 
 import indexes.vectors.build
 from indexes.errors import ConfigError, DamagedIndexError, FormatVersionError
-from indexes.filters.columns import Allowed
+from indexes.passage_mask import PassageMask
 from indexes.vectors.choice import Choice, resolve
 from indexes.vectors.library import load_faiss
 from indexes.vectors.recall import Measured, measure, recall_at, sample_queries
@@ -108,7 +108,7 @@ def test_a_flipped_byte_is_named_or_does_no_harm(tmp_path, name):
     assert refused >= 90
 
 
-@pytest.mark.parametrize("allowed", [None, Allowed(np.arange(N) != 5)])
+@pytest.mark.parametrize("allowed", [None, PassageMask(np.arange(N) != 5)])
 def test_a_passage_that_does_not_exist_is_not_returned(tmp_path, allowed):
     path = tmp_path / "structure"
     content = bytearray(write(path, "ivf"))

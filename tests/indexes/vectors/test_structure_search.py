@@ -7,7 +7,7 @@ import pytest
 from structure_samples import best, build, clustered, recall_of
 
 import indexes.vectors.search
-from indexes.filters.columns import Allowed
+from indexes.passage_mask import PassageMask
 from indexes.vectors.flat import search_flat
 
 N, D = 1 << 14, 32
@@ -42,7 +42,7 @@ def exact_scans(monkeypatch):
 
 def recall(structure, k, allowed, vectors=VECTORS, effort=None):
     queries = QUERIES if k < 1000 else QUERIES[:5]
-    some = None if allowed is None else Allowed(allowed)
+    some = None if allowed is None else PassageMask(allowed)
     found = structure.searcher.search(vectors, queries, k, some, effort)
     return recall_of(found, vectors, queries, k, allowed)
 
@@ -55,11 +55,11 @@ def test_recall_is_high_and_never_fewer_than_k_are_found_while_k_exist(structure
 
 def test_a_filter_used_before_changes_no_answer(structure):
     mask = drawn(0.3)
-    known = Allowed(mask)
+    known = PassageMask(mask)
     for start in (5, 0, 7):
         queries = QUERIES[start : start + 3]
         again = structure.searcher.search(VECTORS, queries, 10, known)
-        new = structure.searcher.search(VECTORS, queries, 10, Allowed(mask))
+        new = structure.searcher.search(VECTORS, queries, 10, PassageMask(mask))
         for one, other in zip(again, new, strict=True):
             np.testing.assert_array_equal(one, other)
 
@@ -68,14 +68,14 @@ def test_a_filter_used_before_changes_no_answer(structure):
 def test_behind_a_filter_of_half_few_passages_are_read(tmp_path, name, monkeypatch):
     vectors, _, queries = clustered(20_000, 8)
     structure = build(tmp_path / "lists", vectors, name)
-    some = Allowed(np.random.default_rng(1).random(len(vectors)) < 0.5)
-    asked, at = [], Allowed.at
+    some = PassageMask(np.random.default_rng(1).random(len(vectors)) < 0.5)
+    asked, at = [], PassageMask.at
 
     def counted(self, positions):
         asked.append(len(positions))
         return at(self, positions)
 
-    monkeypatch.setattr(Allowed, "at", counted)
+    monkeypatch.setattr(PassageMask, "at", counted)
     structure.searcher.search(vectors, queries[:1], 10, some, effort=2)
     assert 0 < sum(asked) < len(vectors) / 2
 

@@ -12,23 +12,19 @@ from index_samples import alter, document, make_index
 from pyroaring import BitMap
 from where_reference import NAMES, VALUES
 
-from indexes.filters.columns import (
-    UNKEPT,
-    Allowed,
-    MetadataChange,
-    Ranks,
-    RanksCache,
-    Value,
+from indexes.folder.documents import MetadataChange, create_database
+from indexes.folder.metadata_values import (
     _checksum,
     change_values,
     merge_values,
     unpacked,
-    values_of,
     write_values,
 )
-from indexes.folder.documents import create_database, metadata_json
+from indexes.folder.value_ranks import Ranks, RanksCache
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
+from indexes.metadata import UNKEPT, Value, metadata_json, values_of
+from indexes.passage_mask import PassageMask
 
 
 @pytest.fixture
@@ -184,7 +180,7 @@ def test_bits_positions_and_count_are_those_of_the_mask(stretches, size, rng):
     mask = np.zeros(size, np.bool_)
     for start, length, step in stretches:
         mask[start : start + length * step : step] = True
-    some = Allowed(mask)
+    some = PassageMask(mask)
     np.testing.assert_array_equal(some.positions, np.flatnonzero(mask))
     assert (len(some), some.count, len(some.bits) % 8) == (size, mask.sum(), 0)
     bits = np.unpackbits(some.bits, bitorder="little")
@@ -233,6 +229,6 @@ def test_ranks_are_remembered_unless_they_are_too_large(connection, monkeypatch)
     first = cache.of(connection, 1, 1, SIZE)
     assert first.nbytes == SIZE + 100
     assert cache.of(connection, 1, 1, SIZE) is first
-    monkeypatch.setattr("indexes.filters.columns._CACHE_BYTES", first.nbytes - 1)
+    monkeypatch.setattr("indexes.folder.value_ranks._CACHE_BYTES", first.nbytes - 1)
     small = RanksCache()
     assert small.of(connection, 1, 1, SIZE) is not small.of(connection, 1, 1, SIZE)

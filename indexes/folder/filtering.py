@@ -18,18 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.files import readable
-from indexes.filters.columns import (
-    UNKEPT,
-    Allowed,
-    RanksCache,
-    field_numbers,
-    unkept_positions,
-    unpacked,
-)
 from indexes.filters.grammar import Comparison, Expression, Joined, Not, Scalar, Value, Where
 from indexes.folder.connection import format_version
 from indexes.folder.documents import VALUES_SINCE
+from indexes.folder.metadata_values import field_numbers, unkept_positions, unpacked
 from indexes.folder.segment import LiveSegment
+from indexes.folder.value_ranks import RanksCache
+from indexes.metadata import UNKEPT
+from indexes.passage_mask import PassageMask
 
 Mask = NDArray[np.bool_]
 
@@ -62,7 +58,7 @@ def allowed_passages(
     segments: Sequence[LiveSegment],
     where: Where,
     ranks: RanksCache,
-) -> list[Allowed]:
+) -> list[PassageMask]:
     """For each segment: the live passages of documents that match a filter."""
     with readable(folder):
         keeps_values = format_version(connection) >= VALUES_SINCE
@@ -85,7 +81,9 @@ def allowed_passages(
         mask = evaluated(where.expression, masks)
         ends = np.cumsum([len(live.segment.ids) for live in segments])
         found = zip(segments, np.split(mask, ends[:-1]), strict=True) if segments else ()
-        return [Allowed(part if live.live is None else part & live.live) for live, part in found]
+        return [
+            PassageMask(part if live.live is None else part & live.live) for live, part in found
+        ]
 
 
 def evaluated(node: Expression, masks: Callable[[Condition], Mask]) -> Mask:

@@ -1,0 +1,217 @@
+"""Facets and summaries of fields, from the values that the folder keeps by segment.
+
+Documents are read only where no value is kept: waiting passages, and values that are too long.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexes.files import readable
+from indexes.filters.facets import READ, TYPES, FieldValues, add_documents, python_value
+from indexes.filters.grammar import (
+    parse_field,
+)
+from indexes.folder.connection import format_version
+from indexes.folder.documents import VALUES_SINCE
+from indexes.folder.filtering import LISTED, WAITING, Condition, matching_passages
+from indexes.folder.metadata_values import field_numbers, stored_values, unkept_positions
+from indexes.folder.segment import LiveSegment, contained
+from indexes.folder.value_ranks import RanksCache
+from indexes.metadata import UNKEPT
+from indexes.passage_mask import PassageMask
+from indexes.protocol import FieldSummary, FieldType
+
+# By segment and manifest, the position of the first passage of each passage's document.
+Owners = dict[tuple[int, str], NDArray[np.int64] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The documents of a segment that are counted."""
+
+    live: LiveSegment
+    documents: NDArray[np.int64]  # (m,) positions, ascending: one passage of each
+    matches: NDArray[np.int64]  # those among them that share a term with the query
+
+
+def counted_documents(
+    connection: sqlite3.Connection,
+    segments: Sequence[LiveSegment],
+    allowed: Sequence[PassageMask | None],
+    matching: Sequence[NDArray[np.integer]] | None,
+    owners: Owners,
+) -> list[Counted]:
+    """One passage of each allowed document, for each segment."""
+    found = []
+    for number, (live, some) in enumerate(zip(segments, allowed, strict=True)):
+        size = len(live.segment.ids)
+        key = (live.segment.number, live.segment.manifest)
+        if key not in owners:
+            owners[key] = _first_passages(connection, live)
+        first = owners[key]
+        documents = np.arange(size) if some is None else some.positions
+        if first is not None:
+            documents = documents[first[documents] == documents]
+        matches = np.empty(0, np.int64)
+        if matching is not None:
+            held = np.asarray(matching[number], np.int64)
+            counts = np.zeros(size, np.bool_)
+            counts[held if first is None else first[held]] = True
+            matches = documents[counts[documents]]
+        found.append(Counted(live, documents, matches))
+    return found
+
+
+def values_in(
+    connection: sqlite3.Connection, counted: Counted, name: str, cache: RanksCache
+) -> Iterator[tuple[Any, int, int]]:
+    """The values of a field in a segment, each with its documents and matches; some repeatedly."""
+    live = counted.live
+    (name, *_) = parse_field(name)
+    segment, size = live.segment.number, len(live.segment.ids)
+    if live.is_pending or format_version(connection) < VALUES_SINCE:
+        yield from _of_documents(connection, counted, counted.documents, name)
+        return
+    number = field_numbers(connection, [name]).get(name)
+    if number is None:
+        return
+    ranks = cache.of(connection, segment, number, size)
+    documents = ranks.counts(counted.documents)
+    matches = ranks.counts(counted.matches)
+    for rank, (kind, value) in enumerate(ranks.values(), start=1):
+        if documents[rank]:
+            yield python_value(kind, value), int(documents[rank]), int(matches[rank])
+    unkept = unkept_positions(connection, segment, number)
+    if unkept is not None:
+        long = np.intersect1d(counted.documents, unkept)
+        yield from _of_documents(connection, counted, long, name)
+
+
+def _of_documents(
+    connection: sqlite3.Connection, counted: Counted, positions: NDArray[np.int64], name: str
+) -> Iterator[tuple[Any, int, int]]:
+    """The value of a field of each of some documents."""
+    segment = counted.live.segment
+    matches = set(segment.ids_at(counted.matches).tolist())
+    listed = json.dumps(segment.ids_at(positions).tolist())
+    rows = connection.execute(f"SELECT p.passage, d.metadata FROM {LISTED}", (listed,))  # noqa: S608
+    for passage, metadata in rows:
+        held = json.loads(metadata)
+        if name in held:
+            yield held[name], 1, int(passage in matches)
+
+
+def _first_passages(connection: sqlite3.Connection, live: LiveSegment) -> NDArray[np.int64] | None:
+    """(n,) int64: the first position of each passage's document; None if it is always its own."""
+    rows = connection.execute(
+        "SELECT passage, doc FROM passages WHERE passage BETWEEN ? AND ? ORDER BY passage",
+        live.segment.ends,
+    )
+    pairs = np.array(rows.fetchall(), np.int64).reshape(-1, 2)
+    pairs = pairs[contained(pairs[:, 0], live.segment.all_ids())]
+    _, first, inverse = np.unique(pairs[:, 1], return_index=True, return_inverse=True)
+    if len(first) == len(pairs):
+        return None
+    positions = live.segment.positions_of(pairs[:, 0])
+    owners = np.arange(len(live.segment.ids))
+    owners[positions] = positions[first[inverse]]
+    return owners
+
+
+# Passages whose documents are read at most to see the type of a value that is not kept.
+_UNKEPT_READ = 1000
+
+
+def field_summaries(
+    connection: sqlite3.Connection, folder: Path, segments: Sequence[LiveSegment]
+) -> list[FieldSummary]:
+    """The fields that documents have, ascending by name, from a few rows of each."""
+    # Of many values, those of documents deleted since the last merge may set the range.
+    seen: dict[str, FieldValues] = {}
+    with readable(folder):
+        if format_version(connection) < VALUES_SINCE:
+            return []
+        names = dict(connection.execute("SELECT field, name FROM fields"))
+        for live in segments:
+            if live.is_pending:
+                rows = connection.execute(f"SELECT DISTINCT d.doc, d.metadata FROM {WAITING}")  # noqa: S608
+                add_documents(seen, (json.loads(metadata) for _, metadata in rows))
+                continue
+            for number, name in names.items():
+                one = seen.setdefault(name, FieldValues())
+                (count,) = connection.execute(
+                    "SELECT count(*) FROM metadata_values WHERE segment = ? AND field = ?",
+                    (live.segment.number, number),
+                ).fetchone()
+                one.distinct += count
+                for kind in (*TYPES, UNKEPT):
+                    _read(connection, live, number, kind, one)
+    return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
+
+
+def has_type(
+    connection: sqlite3.Connection,
+    folder: Path,
+    segments: Sequence[LiveSegment],
+    name: str,
+    types: Collection[FieldType],
+) -> bool:
+    """Whether a document has a value of these types; True if too many are too long to look at."""
+    kinds = json.dumps([kind for kind, type_ in TYPES.items() if type_ in types])
+    condition = Condition(name, "f0.type IN (SELECT value FROM json_each(?))", (kinds,))
+    with readable(folder):
+        if format_version(connection) < VALUES_SINCE:
+            return True
+        field = field_numbers(connection, [name]).get(name)
+        return field is not None and any(
+            len(matching_passages(connection, WAITING, condition))
+            if live.is_pending
+            else _is_kept(connection, live, field, kinds)
+            or _is_unkept(connection, live, field, condition)
+            for live in segments
+        )
+
+
+def _is_kept(connection: sqlite3.Connection, live: LiveSegment, field: int, kinds: str) -> bool:
+    which = "type IN (SELECT value FROM json_each(?))"
+    # Of deleted documents there can be values until the segment is merged.
+    return any(
+        len(live.living(held))
+        for *_, held in stored_values(connection, live.segment.number, field, which, kinds)
+    )
+
+
+def _is_unkept(
+    connection: sqlite3.Connection, live: LiveSegment, field: int, condition: Condition
+) -> bool:
+    unkept = unkept_positions(connection, live.segment.number, field)
+    if unkept is None:
+        return False
+    held = live.living(unkept)
+    some = json.dumps(live.segment.ids_at(held[:_UNKEPT_READ]).tolist())
+    found = matching_passages(connection, LISTED, condition, some)
+    return len(found) > 0 or len(held) > _UNKEPT_READ
+
+
+def _read(
+    connection: sqlite3.Connection, live: LiveSegment, number: int, kind: str, seen: FieldValues
+) -> None:
+    for order, most in (("ASC", READ), ("DESC", 1)):
+        which = f"type = ? ORDER BY value {order} LIMIT ?"
+        rows = list(stored_values(connection, live.segment.number, number, which, kind, most))
+        for _, value, held in rows:
+            if len(live.living(held)):
+                seen.add(kind, value, example=order == "ASC")
+        if len(rows) < READ:
+            # All values were read.
+            return
+        seen.complete = False

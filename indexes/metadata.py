@@ -1,0 +1,96 @@
+"""Metadata of documents: its canonical JSON, the checksum over a document, and values by type.
+
+A value that is too long to be kept, or holds a NUL (at which releases of SQLite end a text
+differently), has the type `UNKEPT`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from json.encoder import encode_basestring_ascii as _quoted
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    pass
+
+_METADATA = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+)
+
+
+def metadata_json(metadata: Any) -> str:
+    """Metadata as it is stored: equal objects have equal text; raises where JSON lacks a value."""
+    return _METADATA.encode(metadata)
+
+
+def document_checksum(
+    passages: Sequence[tuple[int, int, int]],
+    id_: str,
+    title: str | None,
+    text: str,
+    metadata: str,
+    content_hash: bytes,
+    outline: str,
+) -> bytes:
+    """16 bytes over everything that SQLite holds of a document, see `document_columns`."""
+    # The JSON text of a list of them keeps the parts separate, so that nothing can move from one
+    # into another unseen; json.dumps takes three times as long.
+    parts = ["null" if one is None else _quoted(one) for one in (id_, title, text, metadata)]
+    spans = ", ".join([f"[{number}, {start}, {stop}]" for number, start, stop in passages])
+    parts += [f'"{content_hash.hex()}"', f"[{spans}]", *([_quoted(outline)] if outline else [])]
+    sealed = f"[{', '.join(parts)}]"
+    return hashlib.blake2b(sealed.encode(), digest_size=16).digest()
+
+
+UNKEPT = "unkept"
+
+# Characters of the longest value that is kept.
+LONGEST = 1024
+
+
+class Value(NamedTuple):
+    """A value of a metadata field, as `json_each` gives it."""
+
+    type: str  # JSON type, or `UNKEPT`
+    value: int | float | str  # the JSON of an array or object; 1 and 0 for booleans
+
+
+def values_of(
+    documents: Iterable[tuple[Sequence[int], Mapping[str, Any]]],
+) -> dict[str, dict[Value, list[int]]]:
+    """The positions that have each value of each field."""
+    # By Python's type first: 1, 1.0 and True are equal.
+    found: dict[str, dict[type, dict[Any, list[int]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    for positions, metadata in documents:
+        for name, value in metadata.items():
+            kind = type(value)
+            if kind is list or kind is dict or kind is tuple:
+                value = metadata_json(value)  # noqa: PLW2901
+            found[name][kind][value] += positions
+    fields: dict[str, dict[Value, list[int]]] = {}
+    for name, kinds in found.items():
+        # Names end at a NUL, as they do for releases of SQLite.
+        cut = "\0" in name
+        field = fields.setdefault(name.partition("\0")[0], {})
+        for kind, by_value in kinds.items():
+            for value, positions in by_value.items():
+                if value is not None:
+                    key = Value(UNKEPT, "") if cut else _typed_value(kind, value)
+                    field.setdefault(key, []).extend(positions)
+    return fields
+
+
+def _typed_value(kind: type, value: Any) -> Value:
+    if kind is bool:
+        return Value("true", 1) if value else Value("false", 0)
+    if kind is int or kind is float:
+        return Value("integer" if kind is int else "real", value)
+    # metadata_json writes a NUL inside of an array or object as an escape.
+    if len(value) > LONGEST or "\0" in value or (kind is not str and "\\u0000" in value):
+        return Value(UNKEPT, "")
+    return Value("text" if kind is str else "object" if kind is dict else "array", value)

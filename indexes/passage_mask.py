@@ -1,0 +1,40 @@
+"""A set of the passages of a segment, as a bit mask."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    pass
+
+
+class PassageMask:
+    """Those of the n passages of a segment where an (n,) mask is true."""
+
+    def __init__(self, mask: NDArray[np.bool_]) -> None:
+        packed = np.packbits(mask, bitorder="little")
+        # In whole words of 64 bits.
+        self.bits = np.zeros(8 * -(-len(mask) // 64), np.uint8)
+        self.bits[: len(packed)] = packed
+        self._size = len(mask)
+        self.count = int(np.bitwise_count(self.bits.view(np.uint64)).sum())
+
+    def __len__(self) -> int:
+        """How many passages the segment has."""
+        return self._size
+
+    @cached_property
+    def positions(self) -> NDArray[np.int64]:
+        """(count,) int64, ascending."""
+        filled = np.flatnonzero(self.bits)
+        places = np.flatnonzero(np.unpackbits(self.bits[filled], bitorder="little"))
+        return np.asarray(8 * filled[places >> 3] + (places & 7), np.int64)
+
+    def at(self, positions: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """(m,) bool: which of (m,) positions below n are allowed."""
+        shifts = (positions & 7).astype(np.uint8)
+        return np.asarray((self.bits[positions >> 3] >> shifts) & 1, np.bool_)
