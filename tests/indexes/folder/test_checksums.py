@@ -290,7 +290,7 @@ def test_merged_segments_have_sums_that_verify_recomputes(index, structure):
 
 def test_sums_that_were_wrong_from_the_start_are_found_by_verify(index):
     with pytest.MonkeyPatch.context() as patch, FolderWriter(index) as writer:
-        patch.setattr("indexes.checksums.file_sums", lambda path: file_sums(path) + 1)
+        patch.setattr("indexes.folder.checksums.file_sums", lambda path: file_sums(path) + 1)
         writer.compact()
     problems = verify(index)
     assert any("vectors.npy: the sums of its blocks" in problem for problem in problems)

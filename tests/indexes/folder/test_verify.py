@@ -56,7 +56,7 @@ def test_an_index_is_sound_while_a_writer_works(index):
         "indexes.folder.verify.read_manifest",
         "indexes.folder.verify.open_segment",
         "indexes.folder.verify.SegmentSums",
-        "indexes.checksums.file_sums",
+        "indexes.folder.checksums.file_sums",
     ],
 )
 def test_segments_that_are_merged_away_meanwhile_are_no_damage(tmp_path, monkeypatch, step):

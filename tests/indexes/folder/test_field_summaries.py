@@ -48,7 +48,7 @@ def test_fields_have_the_types_values_and_ranges_of_all_documents(index):
 
 
 def test_of_many_values_too_long_to_be_kept_the_first_are_read(tmp_path, fake_encoder, monkeypatch):
-    monkeypatch.setattr("indexes.filters.facets._UNKEPT_READ", 600)
+    monkeypatch.setattr("indexes.folder.facets._UNKEPT_READ", 600)
     with Index.create(tmp_path / "index") as index:
         index.add({"id": f"{i:03}", "text": f"text {i}", "f": "x" * 2000} for i in range(600))
         assert index.filter_warning("f like 'x%'") is None
