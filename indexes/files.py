@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.errors import DamagedIndexError, IndexLockedError, StorageError
+from indexes.errors import DamagedIndexError, IndexLockedError, RetrieverError, StorageError
 
 LOCK_FILE = "writer.lock"
 # SQLite's shared memory grows in pieces of this size.
@@ -74,29 +74,10 @@ def storage_errors(path: Path) -> Iterator[None]:
             raise
         raise refusal from error
     except sqlite3.DatabaseError as error:
-        code = primary_code(error)
-        if code == sqlite3.SQLITE_FULL:
-            raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-            raise StorageError(f"{path}: {_denied(path / 'index.sqlite')}") from error
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
-            if not grants_locks(path):
-                raise lockless(path) from error
-            raise IndexLockedError(
-                f"{path}: another program keeps index.sqlite locked ({error}): close the program "
-                "and run the same command again"
-            ) from error
-        if code == sqlite3.SQLITE_IOERR:
-            # SQLite reports a full disk as such only if the log or the database cannot grow.
-            if _is_full(path):
-                raise StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}") from error
-            raise StorageError(f"{path}: the disk reports an error ({error})") from error
-        # Every statement is correct: an error in one, or text that is not UTF-8 (an
-        # OperationalError without a code), means that the file was altered.
-        altered = code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-        if altered or (code == 0 and isinstance(error, sqlite3.OperationalError)):
-            raise damaged_database(path, error) from error
-        raise
+        translated = _translate_sqlite_error(path, error)
+        if translated is None:
+            raise
+        raise translated from error
     except UnicodeDecodeError as error:
         # SQLite's own message quotes the damaged bytes.
         raise damaged_database(path, error) from error
@@ -111,6 +92,31 @@ def _refusal(path: Path, error: OSError) -> StorageError | None:
         return lockless(path)
     if error.errno in _REFUSALS:
         return StorageError(f"{error.filename or path}: {_REFUSALS[error.errno]}")
+    return None
+
+
+def _translate_sqlite_error(path: Path, error: sqlite3.DatabaseError) -> RetrieverError | None:
+    """Return the error to raise for one of SQLite, or None to raise it unchanged."""
+    code = primary_code(error)
+    # SQLite reports a full disk as such only if the log or the database cannot grow.
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _is_full(path)):
+        return StorageError(f"{path}: {_REFUSALS[errno.ENOSPC]}")
+    if code == sqlite3.SQLITE_IOERR:
+        return StorageError(f"{path}: the disk reports an error ({error})")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+        return StorageError(f"{path}: {_denied(path / 'index.sqlite')}")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
+        if not grants_locks(path):
+            return lockless(path)
+        return IndexLockedError(
+            f"{path}: another program keeps index.sqlite locked ({error}): close the program "
+            "and run the same command again"
+        )
+    # Every statement is correct, so an error in one means that the file was altered. Text that is
+    # not UTF-8 raises an OperationalError without a code.
+    is_altered = code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    if is_altered or (code == 0 and isinstance(error, sqlite3.OperationalError)):
+        return damaged_database(path, error)
     return None
 
 

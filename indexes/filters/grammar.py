@@ -379,7 +379,7 @@ class _Parser:
         parts = [part()]
         while self._accept(operator):
             parts.append(part())
-        return parts[0] if len(parts) == 1 else Joined(operator, tuple(parts))
+        return _join(operator, parts)
 
     def _term(self) -> Expression:
         negated = False
@@ -413,44 +413,48 @@ class _Parser:
         operator = self._operator_word() or self._expect(
             expected, *_OPERATORS, "in", "like", "contains", "exists"
         )
-        match _OPERATORS.get(operator.kind, operator.kind):
+        return self._condition(field, _OPERATORS.get(operator.kind, operator.kind))
+
+    def _condition(self, field: Field, operator: str) -> Expression:
+        """Read what follows an operator."""
+        match operator:
+            case "exists":
+                return Comparison(field, "exists")
             case "is":
-                present = self._accept("not") is not None
-                self._expect("null" if present else "null or not null", "null")
-                exists = Comparison(field, "exists")
-                return exists if present else Not(exists)
+                return self._null_check(field)
             case "between":
                 return self._between(field)
             case "before":
                 return Comparison(field, "<", (self._date("before"),))
             case "after":
                 return Comparison(field, ">", (self._date("after") + _LAST,))
-            case "exists":
-                return Comparison(field, "exists")
-            case "like":
-                pattern = self._pattern()
-                likes = [
-                    Comparison(field, "like", (form,)) for form in _forms(field, pattern.value)
-                ]
-                return likes[0] if len(likes) == 1 else Joined("or", tuple(likes))
-            case "contains":
-                expected = "a string, a number, true or false after 'contains'"
-                literal = self._expect(expected, "string", "number", "true", "false")
-                return Comparison(field, "contains", (_scalar(literal),))
             case "in":
                 return _among(field, self._list())
             case "=":
                 return _among(field, [self._literal()])
             case "!=":
-                value = self._literal()
-                exists = Comparison(field, "exists")
-                if value is None:
-                    return exists
-                unequal = [Comparison(field, "!=", (form,)) for form in _forms(field, value)]
-                return unequal[0] if len(unequal) == 1 else Joined("and", tuple(unequal))
-            case order:
-                literal = self._expect(f"a number or a string after '{order}'", "number", "string")
-                return Comparison(field, cast(Operator, order), (literal.value,))
+                return _unequal(field, self._literal())
+            case _:
+                return self._match_or_order(field, operator)
+
+    def _match_or_order(self, field: Field, operator: str) -> Expression:
+        """Read what follows `like`, `contains` or an order such as `<`."""
+        if operator == "like":
+            forms = _forms(field, self._pattern().value)
+            return _join("or", [Comparison(field, "like", (form,)) for form in forms])
+        if operator == "contains":
+            expected = "a string, a number, true or false after 'contains'"
+            literal = self._expect(expected, "string", "number", "true", "false")
+            return Comparison(field, "contains", (_scalar(literal),))
+        literal = self._expect(f"a number or a string after '{operator}'", "number", "string")
+        return Comparison(field, cast(Operator, operator), (literal.value,))
+
+    def _null_check(self, field: Field) -> Expression:
+        """Read what follows `is`: `null` or `not null`."""
+        is_negated = self._accept("not") is not None
+        self._expect("null" if is_negated else "null or not null", "null")
+        exists = Comparison(field, "exists")
+        return exists if is_negated else Not(exists)
 
     def _pattern(self) -> Token:
         """Read the pattern of `like`."""
@@ -534,6 +538,17 @@ def _among(field: Field, values: Sequence[Scalar | None]) -> Expression:
         return Comparison(field, "in", present)
     absent = Not(Comparison(field, "exists"))
     return Joined("or", (Comparison(field, "in", present), absent)) if present else absent
+
+
+def _unequal(field: Field, value: Scalar | None) -> Expression:
+    """Return the condition that a field has a value, and another than `value`."""
+    if value is None:
+        return Comparison(field, "exists")
+    return _join("and", [Comparison(field, "!=", (form,)) for form in _forms(field, value)])
+
+
+def _join(operator: Literal["and", "or"], parts: Sequence[Expression]) -> Expression:
+    return parts[0] if len(parts) == 1 else Joined(operator, tuple(parts))
 
 
 def _scalar(literal: Token) -> Scalar:
