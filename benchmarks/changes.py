@@ -84,7 +84,7 @@ def batches(folder: Path, passages: int, size: int) -> Iterator[str]:
             _count(writer, known)
             before = time.perf_counter()
             writer.merge(counted)
-            writer.settle(size, counted)
+            writer.optimize_after_run(size, counted)
             merges.append(time.perf_counter() - before)
             _count(writer, known)
             if (number + 1) % max(1, number_of_batches // 10) == 0:

@@ -51,7 +51,7 @@ from indexes.protocol import Query as Query
 from indexes.protocol import Stage as Stage
 from indexes.protocol import Store as Store
 from indexes.protocol import StoredDocument as StoredDocument
-from indexes.protocol import StoredHead as StoredHead
+from indexes.protocol import StoredVersion as StoredVersion
 from indexes.protocol import StructureSettings as StructureSettings
 from indexes.protocol import Term as Term
 from indexes.protocol import View as View

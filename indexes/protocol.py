@@ -106,8 +106,8 @@ class NewDocument(NamedTuple):
     languages: Sequence[str] = ()
 
 
-class StoredHead(NamedTuple):
-    """The hash and the metadata of a stored document, which show whether it has changed."""
+class StoredVersion(NamedTuple):
+    """Hash and metadata of a stored document, by which a change of it is detected."""
 
     hash: bytes
     metadata: str
@@ -347,7 +347,7 @@ class View(Protocol):
         return
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """The JSON value of a setting; KeyError if there is none and no default."""
+        """Return a setting's JSON value; raise KeyError if there is neither value nor default."""
 
     def describe(self) -> dict[str, Any]:
         """What `info` shows of the store itself, as JSON values.
@@ -375,16 +375,16 @@ class Committer(Protocol):
     """
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """The JSON value of a setting; KeyError if there is none and no default."""
+        """Return a setting's JSON value; raise KeyError if there is neither value nor default."""
 
     def record(self, key: str, value: Any) -> None:
-        """Store a JSON value that says something of the index and decides nothing."""
+        """Store an informative JSON value that no decision depends on."""
 
-    def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
-        """The stored hash and metadata of those of `ids` that the index holds."""
+    def stored_versions(self, ids: Sequence[str]) -> dict[str, StoredVersion]:
+        """Return the stored version of each document of `ids` that the index holds."""
 
-    def touch(self, ids: Sequence[str]) -> None:
-        """Remember that these stored documents belong to the run; see `delete_untouched`."""
+    def mark_seen(self, ids: Sequence[str]) -> None:
+        """Record that these stored documents belong to the run; see `delete_unseen`."""
 
     def commit(
         self,
@@ -403,33 +403,33 @@ class Committer(Protocol):
                 the index does not hold are passed over.
 
         Returns:
-            Whether `merge` and `settle` may now find something to do.
+            Whether `merge` and `optimize_after_run` may now find something to do.
         """
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete documents; returns how many of them there were."""
+        """Delete documents and return how many of them existed."""
 
-    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
-        """Keep vectors of passages whose document is not complete, for a run that resumes.
+    def store_partial_vectors(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        """Store vectors of passages whose document is incomplete, for a run that resumes.
 
-        `digests` are of what was encoded. No reader sees them.
+        `digests` identify the encoded texts. No reader sees these vectors.
         """
         return
 
-    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """Those of some vectors that this run or one before it kept."""
+    def partial_vectors(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        """Return the partial vectors that this run or an earlier one stored, by digest."""
         return {}
 
-    def forget(self) -> None:
-        """Drop all vectors that were kept."""
+    def delete_partial_vectors(self) -> None:
+        """Delete all partial vectors."""
         return
 
     def merge(self, stage: Stage = no_progress) -> int:
-        """Upkeep after a commit or deletion, where it is due; returns the number of parts read."""
+        """Merge segments after a commit or deletion where due; return the number of parts read."""
         return 0
 
-    def settle(self, added: int, stage: Stage = no_progress) -> int:
-        """Upkeep after a run that added `added` passages, where it makes queries faster."""
+    def optimize_after_run(self, added: int, stage: Stage = no_progress) -> int:
+        """Merge segments after a run added `added` passages, where it makes queries faster."""
         return 0
 
 
@@ -440,13 +440,13 @@ class Writer(Committer, Protocol):
     """
 
     def delete_where(self, where: Where) -> int:
-        """Delete the documents that match a filter; returns how many."""
+        """Delete the documents that match a filter and return how many."""
 
-    def delete_untouched(self) -> int:
-        """Delete every document that `touch` and `commit` have not seen since the writer opened."""
+    def delete_unseen(self) -> int:
+        """Delete the documents not seen by `mark_seen` or `commit` since the writer opened."""
 
-    def count_touched(self) -> int:
-        """How many documents `touch` and `commit` have seen since the writer opened."""
+    def count_seen(self) -> int:
+        """Count the documents seen by `mark_seen` or `commit` since the writer opened."""
 
     def are_languages_counted(self) -> bool:
         """Return whether the setting `LANGUAGES` is what the stored passages add up to."""

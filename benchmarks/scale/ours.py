@@ -72,7 +72,7 @@ def build(folder: Path, passages: int, index_type: str) -> dict[str, Any]:
             _commit(writer, start, texts, np.concatenate([vectors for _, _, vectors in parts]))
             writer.merge()
         added = time.perf_counter()
-        writer.settle(passages)
+        writer.optimize_after_run(passages)
         built = time.perf_counter()
     return {
         "add_s": added - started - generating,

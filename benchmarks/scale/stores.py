@@ -63,7 +63,7 @@ def load(store: Store, passages: int, index_type: str) -> dict[str, Any]:
             terms = [text.split() for text in texts]
             seconds += timed(partial(writer.commit, documents, vectors, terms))[0]
             seconds += timed(writer.merge)[0]
-        settled = timed(partial(writer.settle, passages))[0]
+        settled = timed(partial(writer.optimize_after_run, passages))[0]
     with closing(store.reader()) as reader, reader.view() as view:
         facts = view.describe()
     kept = {name: facts[name] for name in ("bytes", "parts", "store") if name in facts}

@@ -32,7 +32,7 @@ from indexes.folder.connection import (
 )
 from indexes.languages import LanguageCounts, changed_counts
 from indexes.metadata import document_checksum, metadata_json
-from indexes.protocol import LANGUAGES, NewDocument, StoredDocument, StoredHead
+from indexes.protocol import LANGUAGES, NewDocument, StoredDocument, StoredVersion
 
 # The formats from which on there are values of metadata by segment, outlines, and languages.
 VALUES_SINCE = 3
@@ -182,13 +182,15 @@ def replace_metadata(connection: sqlite3.Connection, id_: str, after: str) -> Me
     return MetadataChange(ids, json.loads(before), json.loads(after))
 
 
-def document_heads(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, StoredHead]:
+def document_versions(
+    connection: sqlite3.Connection, ids: Sequence[str]
+) -> dict[str, StoredVersion]:
     """The stored hash and metadata of those of `ids` that the index holds."""
     rows = connection.execute(
         "SELECT id, hash, metadata FROM documents WHERE id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(ids)),),
     )
-    return {row[0]: StoredHead(row[1], row[2]) for row in rows}
+    return {row[0]: StoredVersion(row[1], row[2]) for row in rows}
 
 
 class Deleted(NamedTuple):

@@ -54,7 +54,7 @@ from indexes.protocol import (
     NewDocument,
     Stage,
     StoredDocument,
-    StoredHead,
+    StoredVersion,
     StructureSettings,
     no_progress,
 )
@@ -117,10 +117,10 @@ class FolderWriter:
         with storage_errors(self.folder), transaction(self._connection):
             write_setting(self._connection, key, value)
 
-    def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
-        return rows.document_heads(self._connection, ids)
+    def stored_versions(self, ids: Sequence[str]) -> dict[str, StoredVersion]:
+        return rows.document_versions(self._connection, ids)
 
-    def touch(self, ids: Sequence[str]) -> None:
+    def mark_seen(self, ids: Sequence[str]) -> None:
         self._connection.execute(
             "INSERT OR IGNORE INTO touched SELECT doc FROM documents "
             "WHERE id IN (SELECT value FROM json_each(?))",
@@ -147,15 +147,15 @@ class FolderWriter:
         if rows.count_pending(self._connection):
             self._commit([], np.empty((0, 0), np.float32), [], {}, waits=False)
 
-    def keep(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+    def store_partial_vectors(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
         with storage_errors(self.folder), transaction(self._connection):
             rows.keep_vectors(self._connection, digests, vectors)
 
-    def kept(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+    def partial_vectors(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
         with storage_errors(self.folder), readable(self.folder):
             return rows.kept_vectors(self._connection, digests)
 
-    def forget(self) -> None:
+    def delete_partial_vectors(self) -> None:
         with storage_errors(self.folder), transaction(self._connection):
             self._connection.execute("DROP TABLE IF EXISTS unfinished")
 
@@ -175,10 +175,10 @@ class FolderWriter:
         chosen = "SELECT doc FROM passages WHERE passage IN (SELECT value FROM json_each(?))"
         return self._delete(chosen, [passages])
 
-    def delete_untouched(self) -> int:
+    def delete_unseen(self) -> int:
         return self._delete("SELECT doc FROM documents WHERE doc NOT IN (SELECT doc FROM touched)")
 
-    def count_touched(self) -> int:
+    def count_seen(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM touched").fetchone()[0])
 
     def merge(self, stage: Stage = no_progress) -> int:
@@ -194,7 +194,7 @@ class FolderWriter:
             self.replace(live[chosen.start : chosen.stop], stage=stage)
             merged += len(chosen)
 
-    def settle(self, added: int, stage: Stage = no_progress) -> int:
+    def optimize_after_run(self, added: int, stage: Stage = no_progress) -> int:
         """The merge at the end of a run that adds passages, if `faster_merge` finds one."""
         if not self._faster_merge(added):
             return 0
@@ -232,7 +232,7 @@ class FolderWriter:
         """
         self._repair_values()
         if erase:
-            self.forget()
+            self.delete_partial_vectors()
         self.flush()
         live = self.segments()
         needed = len(live) > 1 or any(one.deleted for one in live)

@@ -33,7 +33,7 @@ from indexes.milvus.view import MilvusView
 from indexes.protocol import (
     NewDocument,
     Store,
-    StoredHead,
+    StoredVersion,
     Writer,
 )
 
@@ -146,13 +146,13 @@ class MilvusWriter(Writer):
     def record(self, key: str, value: Any) -> None:
         self._describe(settings={**self._view.collection.settings, key: value})
 
-    def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
-        return self._view.heads(ids)
+    def stored_versions(self, ids: Sequence[str]) -> dict[str, StoredVersion]:
+        return self._view.stored_versions(ids)
 
-    def touch(self, ids: Sequence[str]) -> None:
+    def mark_seen(self, ids: Sequence[str]) -> None:
         self._touched.update(ids)
 
-    def count_touched(self) -> int:
+    def count_seen(self) -> int:
         return len(self._touched)
 
     def commit(
@@ -187,7 +187,7 @@ class MilvusWriter(Writer):
 
     def delete(self, ids: Iterable[str]) -> int:
         ids = list(ids)
-        stored = self.heads(ids)
+        stored = self.stored_versions(ids)
         self._view.call("delete", filter=f"id in {text_list(ids)}")
         self._touched.difference_update(stored)
         self._describe()
@@ -196,7 +196,7 @@ class MilvusWriter(Writer):
     def delete_where(self, where: Where) -> int:
         return self.delete([row["id"] for row in self._view.first_rows(["id"], where)])
 
-    def delete_untouched(self) -> int:
+    def delete_unseen(self) -> int:
         return self.delete({row["id"] for row in self._view.first_rows(["id"])} - self._touched)
 
     def _upsert(self, rows: Sequence[Row]) -> None:

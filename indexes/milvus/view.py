@@ -44,7 +44,7 @@ from indexes.protocol import (
     Passage,
     Query,
     StoredDocument,
-    StoredHead,
+    StoredVersion,
     Term,
     View,
 )
@@ -205,13 +205,13 @@ class MilvusView(View):
         return self.count("ordinal == 0")
 
     def content_hashes(self, ids: Sequence[str]) -> dict[str, bytes]:
-        return {id_: head.hash for id_, head in self.heads(ids).items()}
+        return {id_: head.hash for id_, head in self.stored_versions(ids).items()}
 
-    def heads(self, ids: Iterable[str]) -> dict[str, StoredHead]:
+    def stored_versions(self, ids: Iterable[str]) -> dict[str, StoredVersion]:
         """Read the hash and the metadata of documents."""
         columns = ["id", "hash", "metadata"]
         return {
-            row["id"]: StoredHead(bytes.fromhex(row["hash"]), metadata_json(row["metadata"]))
+            row["id"]: StoredVersion(bytes.fromhex(row["hash"]), metadata_json(row["metadata"]))
             for row in self.rows(f"ordinal == 0 and id in {text_list(ids)}", columns)
         }
 

@@ -38,7 +38,7 @@ from indexes.protocol import (
     NewDocument,
     Stage,
     StoredDocument,
-    StoredHead,
+    StoredVersion,
     StructureSettings,
     Writer,
     no_progress,
@@ -88,15 +88,15 @@ class PostgresWriter(Writer):
         text = encode_settings({**row.settings, key: value})
         self._update("settings = %s, seal = %s", text, checksum_of_settings(text))
 
-    def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
+    def stored_versions(self, ids: Sequence[str]) -> dict[str, StoredVersion]:
         statement = "SELECT id, hash, metadata::text, exact FROM {documents} WHERE id = ANY(%s)"
         with database_errors(self._location):
             return {
-                id_: StoredHead(content_hash, metadata_json(decode_metadata(metadata, exact)))
+                id_: StoredVersion(content_hash, metadata_json(decode_metadata(metadata, exact)))
                 for id_, content_hash, metadata, exact in self._tables.rows(statement, list(ids))
             }
 
-    def touch(self, ids: Sequence[str]) -> None:
+    def mark_seen(self, ids: Sequence[str]) -> None:
         with database_errors(self._location):
             self._mark_seen("SELECT id FROM {documents} WHERE id = ANY(%s)", list(ids))
 
@@ -180,10 +180,10 @@ class PostgresWriter(Writer):
         condition = sql_condition(where.expression)
         return self._delete(condition.text, condition.parameters)
 
-    def delete_untouched(self) -> int:
+    def delete_unseen(self) -> int:
         return self._delete("NOT EXISTS (SELECT FROM touched AS t WHERE t.id = d.id)", ())
 
-    def count_touched(self) -> int:
+    def count_seen(self) -> int:
         with database_errors(self._location):
             return int(self._tables.rows("SELECT count(*) FROM touched")[0][0])
 
@@ -197,7 +197,7 @@ class PostgresWriter(Writer):
                 self._purge()
             return joined
 
-    def settle(self, added: int, stage: Stage = no_progress) -> int:
+    def optimize_after_run(self, added: int, stage: Stage = no_progress) -> int:
         """Refresh the statistics of the planner, and build the graph if it is due."""
         with database_errors(self._location):
             row = self._row()

@@ -125,7 +125,7 @@ def _delete_others(opened: OpenedIndex, writer: Writer) -> int:
 
     ConfigError if it read none, and the index holds some.
     """
-    if not writer.count_touched():
+    if not writer.count_seen():
         with opened.view() as view:
             count = view.count_documents()
         if count:
@@ -133,7 +133,7 @@ def _delete_others(opened: OpenedIndex, writer: Writer) -> int:
                 f"{opened.store}: no document was read, and pruning would delete all "
                 f"{count:,}; check the source, or delete them with `clear`"
             )
-    return writer.delete_untouched()
+    return writer.delete_unseen()
 
 
 def _documents_of_texts(

@@ -31,7 +31,7 @@ def replace_metadata(access: WriterAccess, id_: str, metadata: Mapping[str, Any]
     if fault is not None:
         raise BadInputError(f"document {id_!r}: {fault}")
     with access.writer() as writer:
-        if not (is_id(id_) and writer.heads([id_])):
+        if not (is_id(id_) and writer.stored_versions([id_])):
             raise KeyError(id_)
         writer.commit([], np.empty((0, 0), np.float32), [], {id_: metadata})
 
@@ -73,14 +73,14 @@ def delete_documents(
         writer.compact(stage, erase=True)
         if memory_path(store).exists():
             with SourceMemory(store) as memory:
-                memory.erase(writer.heads)
+                memory.erase(writer.stored_versions)
         return deleted
 
 
 def delete_all(access: WriterAccess) -> int:
     """Delete every document; return their number."""
     with access.writer() as writer:
-        deleted = writer.delete_untouched()
+        deleted = writer.delete_unseen()
         writer.merge()
         return deleted
 

@@ -182,7 +182,7 @@ class CommitBuffer:
             )
             _count_committed(self._report, complete, self._metadata)
             if any(pending.kept_windows for pending in complete):
-                self._writer.forget()
+                self._writer.delete_partial_vectors()
         # Only now: if the commit is interrupted, the next one tries it again.
         for pending in complete:
             del self._pending[pending.document.id]
@@ -196,7 +196,7 @@ class CommitBuffer:
             if new_windows:
                 digests = [digest for window, _ in new_windows for digest in window]
                 vectors = np.concatenate([vectors for _, vectors in new_windows])
-                self._writer.keep(digests, vectors)
+                self._writer.store_partial_vectors(digests, vectors)
                 pending.kept_windows = len(pending.encoded)
 
 

@@ -12,7 +12,7 @@ from retriever.index.embedded_documents import ReadyDocument, require_sound
 from retriever.index.passage_texts import content_hash
 
 if TYPE_CHECKING:
-    from indexes import StoredHead
+    from indexes import StoredVersion
     from retriever.documents.passages import PassageSettings
     from retriever.encoders.spec import EncoderSpec
 
@@ -25,7 +25,7 @@ class DocumentChange(NamedTuple):
 
 
 def detect_change(
-    document: Document, stored: StoredHead | None, settings: PassageSettings
+    document: Document, stored: StoredVersion | None, settings: PassageSettings
 ) -> DocumentChange:
     """Compare a document with the stored one; None if the index holds none with its id."""
     digest = content_hash(document, settings)

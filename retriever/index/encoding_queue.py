@@ -100,7 +100,7 @@ class EncodingQueue:
             for passage in window
             if passage.digest not in self._vectors
         }
-        kept = self._writer.kept(list(pieces))
+        kept = self._writer.partial_vectors(list(pieces))
         for digest, vector in kept.items():
             self._vectors[digest] = vector
             del pieces[digest]

@@ -99,7 +99,7 @@ class Indexer:
                 # Its documents are free while the next ones are read.
                 del batch
             self._flush()
-            self._writer.forget()
+            self._writer.delete_partial_vectors()
         except KeyboardInterrupt:
             # Keep what is encoded; encoding the rest would make the user wait.
             self._commit()
@@ -110,7 +110,7 @@ class Indexer:
 
     def note_moved(self, ids: Sequence[str]) -> None:
         """Reuse the vectors of these stored documents where others have the same text."""
-        heads = self._writer.heads(ids)
+        heads = self._writer.stored_versions(ids)
         self._moved |= {head.hash[:CONTENT_BYTES]: id_ for id_, head in heads.items()}
 
     def merge(self) -> None:
@@ -119,7 +119,7 @@ class Indexer:
         if self.added and not self._buffer.has_segment:
             return
         started = time.monotonic()
-        merged = self._writer.settle(self.added, self._stage)
+        merged = self._writer.optimize_after_run(self.added, self._stage)
         if merged:
             self.report.merged_segments += merged
             self.report.merge_seconds += time.monotonic() - started
@@ -156,7 +156,7 @@ class Indexer:
 
     def _stage_batch(self, batch: Mapping[str, Document | ReadyDocument]) -> None:
         """Put each document on the way that its change needs."""
-        heads = self._writer.heads(list(batch))
+        heads = self._writer.stored_versions(list(batch))
         texts: list[PendingDocument] = []
         emptied_ids: list[str] = []
         for id_, source in batch.items():
@@ -179,7 +179,7 @@ class Indexer:
             deleted = self._writer.delete(emptied_ids)
             self.report.emptied += deleted
             self.report.deleted += deleted
-        self._writer.touch(list(heads))
+        self._writer.mark_seen(list(heads))
         if texts:
             self._reuse_vectors(texts)
             self._stage_texts(texts)

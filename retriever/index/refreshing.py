@@ -146,7 +146,9 @@ class _Refresh:
         memory.begin(changes)
         # Files that are as they were bring nothing back that was deleted.
         are_outdated = any(change.outdated for change in changes)
-        deleted_ids = memory.deleted_ids(self._writer.heads) if are_outdated else frozenset()
+        deleted_ids = (
+            memory.deleted_ids(self._writer.stored_versions) if are_outdated else frozenset()
+        )
         for change in changes:
             if change.read:
                 self._read_source(change, changes, deleted_ids)

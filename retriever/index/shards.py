@@ -22,7 +22,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import Committer, NewDocument, StoredHead, whole_files, write_lines
+from indexes import Committer, NewDocument, StoredVersion, whole_files, write_lines
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
 from retriever.documents.document import AnyDocument, Document, as_document, document_fault
 from retriever.documents.outline import outline_json, read_outline
@@ -431,10 +431,10 @@ class _Collected(Committer):
     def record(self, key: str, value: Any) -> None:
         self.recorded[key] = value
 
-    def heads(self, ids: Sequence[str]) -> dict[str, StoredHead]:
+    def stored_versions(self, ids: Sequence[str]) -> dict[str, StoredVersion]:
         return {}
 
-    def touch(self, ids: Sequence[str]) -> None:
+    def mark_seen(self, ids: Sequence[str]) -> None:
         pass
 
     def commit(

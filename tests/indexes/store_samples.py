@@ -161,5 +161,5 @@ def check_languages(store: Store, forget: Callable[[Any], object]) -> None:
     assert languages_of(store) == ({"danish": 2, "polish": 2}, 0)
     assert store.verify() == []
     with store.writer() as writer:
-        assert writer.delete_untouched() == 2
+        assert writer.delete_unseen() == 2
     assert languages_of(store) == ({}, 0)

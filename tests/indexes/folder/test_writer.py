@@ -86,12 +86,12 @@ def test_metadata_alone_changes_without_a_segment(index, reader):
 
 def test_heads_tell_hash_and_metadata_of_what_is_stored(index):
     with FolderWriter(index) as writer:
-        heads = writer.heads(["a", "unknown"])
+        heads = writer.stored_versions(["a", "unknown"])
         assert list(heads) == ["a"]
         assert heads["a"].hash == b"apple pie"
         assert json.loads(heads["a"].metadata) == {"kind": "fruit"}
         # More ids than SQLite has room for parameters.
-        assert set(writer.heads([str(n) for n in range(50_000)] + ["b"])) == {"b"}
+        assert set(writer.stored_versions([str(n) for n in range(50_000)] + ["b"])) == {"b"}
 
 
 def test_each_change_raises_the_generation_by_one(index, reader):
@@ -102,7 +102,7 @@ def test_each_change_raises_the_generation_by_one(index, reader):
             lambda: commit(writer, metadata={"d": {"x": 1}}),
             lambda: writer.delete(["a"]),
             lambda: writer.delete_where(compile_where('kind = "grain"')),
-            writer.delete_untouched,
+            writer.delete_unseen,
         ):
             change()
             seen.append(generation(reader))
@@ -279,8 +279,8 @@ def test_a_settled_index_answers_as_before(tmp_path, monkeypatch):
         writer.delete(["d0-1", "d2-50"])
         queries = [[word] for word in TERMS[:5]] + [chance.choices(TERMS, k=4)]
         expected = answers(folder, queries)
-        assert writer.settle(400) == 5
-        assert writer.settle(0) == 0
+        assert writer.optimize_after_run(400) == 5
+        assert writer.optimize_after_run(0) == 0
         (only,) = writer.segments()
         assert only.segment.structure.name == "ivf-sq8"
         assert only.live is None

@@ -59,7 +59,7 @@ def run(store):
     new_documents[0] = new_documents[0]._replace(spans=[(0, 9)], languages=["greek"])
     terms[0], rows = ["apple"], {"a": [0], "b": [2, 3], "c": [4, 5], "d": [6, 7]}
     with store.writer() as writer:
-        heads = writer.heads(list(rows))
+        heads = writer.stored_versions(list(rows))
         changed = [
             document
             for document in new_documents

@@ -72,7 +72,7 @@ def test_no_name_value_or_term_reaches_sql(store, hostile):
     one = NewDocument(hostile, hostile, hostile, {hostile: hostile, "x": [hostile]}, b"h", [(0, 1)])
     with store.writer() as writer:
         writer.commit([one], np.ones((1, DIMENSIONS), np.float32), [[hostile, "\0", "\ud800"]])
-        assert writer.heads([hostile])[hostile].metadata == metadata_json(one.metadata)
+        assert writer.stored_versions([hostile])[hostile].metadata == metadata_json(one.metadata)
     with viewed(store) as view:
         assert view.document_frequencies([hostile, "\0", "\ud800", "x"]) == {
             hostile: 1, "\0": 1, "\ud800": 1, "x": 0,

@@ -39,8 +39,8 @@ def view(postgres_server, vectors) -> Iterator[PostgresView]:
             vectors,
             [["all", f"w{n % 7}"] for n in numbers],
         )
-        assert writer.settle(COUNT) == 1
-        assert writer.settle(0) == 0
+        assert writer.optimize_after_run(COUNT) == 1
+        assert writer.optimize_after_run(0) == 0
     with viewed(store) as opened:
         yield opened
 
@@ -105,7 +105,7 @@ def test_a_filter_that_is_asked_again_sees_a_commit_in_between(postgres_url):
             ]
             with store.writer() as writer:
                 writer.commit(made, vectors[: len(made)], [["t"]] * len(made))
-                writer.settle(2)
+                writer.optimize_after_run(2)
             with reader.view() as view:
                 query = Query(["t"], vectors[0])
                 (hits,) = view.ranking(where=where).candidates([query], "dense", TOP)
@@ -142,11 +142,11 @@ def test_the_graph_passes_over_what_was_deleted(postgres_url):
     documents = [NewDocument(f"{n:03}", None, "t", {}, b"h", [(0, 1)]) for n in range(400)]
     with store.writer() as writer:
         writer.commit(documents[:300], vectors[:300], [["a"]] * 300)
-        writer.settle(300)
+        writer.optimize_after_run(300)
         writer.delete([f"{n:03}" for n in range(0, 300, 3)])
         # Later passages enter the graph.
         writer.commit(documents[300:], vectors[300:], [["a"]] * 100)
-        writer.settle(100)
+        writer.optimize_after_run(100)
     live = [n for n in range(400) if n >= 300 or n % 3]
     with viewed(store) as opened:
         for number in (0, 1, 350):

@@ -14,7 +14,7 @@ class Writer:
     def __init__(self):
         self.settings = {COMPUTED: ["earlier"]}
         self.commits = []
-        self.kept = []
+        self.partial_vectors = []
 
     def setting(self, key, default):
         return self.settings.get(key, default)
@@ -27,11 +27,11 @@ class Writer:
         self.commits.append((ids, vectors.tolist(), tokens, dict(metadata)))
         return False
 
-    def keep(self, digests, vectors):
-        self.kept.append((digests, vectors.tolist()))
+    def store_partial_vectors(self, digests, vectors):
+        self.partial_vectors.append((digests, vectors.tolist()))
 
-    def forget(self):
-        self.kept.clear()
+    def delete_partial_vectors(self):
+        self.partial_vectors.clear()
 
 
 @pytest.fixture
@@ -79,11 +79,11 @@ def test_the_writer_keeps_each_vector_of_an_incomplete_document_once(writer):
     buffer.commit()
     document.encoded.append(([b"b"], np.array([[1]])))
     buffer.commit()
-    assert writer.kept == [([b"\0"], [[0]]), ([b"b"], [[1]])]
+    assert writer.partial_vectors == [([b"\0"], [[0]]), ([b"b"], [[1]])]
     assert not writer.commits
     document.encoded.append(([b"c"], np.array([[2]])))
     buffer.commit()
-    assert (writer.commits[0][0], writer.kept) == (["long"], [])
+    assert (writer.commits[0][0], writer.partial_vectors) == (["long"], [])
 
 
 def test_a_discarded_document_is_not_committed(writer):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from indexes import StoredHead, metadata_json
+from indexes import StoredVersion, metadata_json
 from retriever import Document, PassageSettings
 from retriever.errors import SourceError
 from retriever.index.document_changes import detect_change, prepare_source
@@ -23,7 +23,7 @@ STORED = Document("a", "text", "title", {"year": 1})
     ],
 )
 def test_a_document_is_compared_with_the_stored_one(document, kind):
-    head = StoredHead(content_hash(STORED, SETTINGS), metadata_json(STORED.metadata))
+    head = StoredVersion(content_hash(STORED, SETTINGS), metadata_json(STORED.metadata))
     change = detect_change(document, head, SETTINGS)
     assert change == (kind, content_hash(document, SETTINGS))
 

@@ -16,7 +16,7 @@ class KeptVectors:
     def __init__(self, vectors):
         self.vectors = vectors
 
-    def kept(self, digests):
+    def partial_vectors(self, digests):
         return {digest: self.vectors[digest] for digest in digests if digest in self.vectors}
 
 
