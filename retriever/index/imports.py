@@ -1,4 +1,4 @@
-"""Documents with ready vectors into an index, from files, shards or another store."""
+"""Import documents with their vectors into an index, from files, shards or another store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,7 +63,7 @@ def import_documents(
     report: IndexingReport | None = None,
     compact: bool = True,
 ) -> IndexingReport:
-    """Put documents and their ready vectors into an index, which is created if there is none.
+    """Add documents with their vectors to an index, which is created if there is none.
 
     A document whose id the index holds is replaced; one whose title and text are the same keeps
     the vectors that it has. Where the encoder gives vectors of length 1, others are brought to
@@ -82,11 +82,11 @@ def import_documents(
             order of the documents.
         fields: which field holds what.
         vector_field: the field of one vector for the whole document.
-        device: as of `Index.create`, as the next three.
-        download: of a hub id that is not in the cache.
-        analyzer: of the BM25 side.
-        structures: how large segments are searched.
-        commit: as of `Index.add`, as the next three.
+        device: torch device of the model; see `Index.create`.
+        download: allow downloads of a hub id that is not in the cache.
+        analyzer: analyzer of a new index.
+        structures: search structure of a new index.
+        commit: how often to commit; see `Index.add`.
         stage: receives the progress of a search structure that a merge builds.
         report: counts are added to it.
         compact: merge at the end.
@@ -97,98 +97,170 @@ def import_documents(
         EncoderMismatchError: the vectors, the index and `model` are not of one encoder.
         SourceError: a record, a vector or a file cannot be used; earlier commits stand, and no
             index is created where the first record is bad.
-        IndexLockedError, StorageError
+        IndexLockedError: another writer holds the index.
+        StorageError: the index cannot be written.
     """
     if vectors is None and fields.types:
         raise ConfigError(
             f"{source}: types are for columns of CSV and TSV, which come with vectors"
         )
-    vectors = None if vectors is None else Path(vectors)
-    asked = ModelChoice(model, device, download)
-    place = open_store(folder)
-    plan = corpus = encoder = None
-    # Whether it ranks, perhaps by another metric.
-    is_of_store = False
-    if vectors is None and is_shards(Path(source)):
-        plan = Plan.read(Path(source))
-        own = plan.encoder
-        if asked.encoder:
-            _agreed(asked, own, Path(source) / PLAN_FILE)
-        ready = read_shards(source)
+    choice = ModelChoice(model, device, download)
+    store = open_store(folder)
+    if vectors is not None:
+        opened_source = _open_corpus(
+            store, source, Path(vectors), choice, fields, analyzer, structures
+        )
+    elif is_shards(Path(source)):
+        opened_source = _open_shards(Path(source), choice)
     else:
-        if vectors is not None and str(source) == "-":
-            raise SourceError("stdin: expected a file, since it is read twice; write it into one")
-        corpus = None if vectors is None else CorpusReader([source], fields)
-        own, encoder = _encoder_of(place, source, vectors, asked, analyzer, structures)
-        if vectors is not None and corpus is not None:
-            matrix = _open_matrix(vectors, own)
-            if (is_of_store := isinstance(matrix, FaissVectors)) and not matrix.exact:
-                warnings.warn(
-                    f"{vectors}: holds compressed vectors, so scores are approximate; name a .npy "
-                    "file of the original vectors for exact ones",
-                    stacklevel=2,
-                )
-            ready = _read_matrix(corpus, vectors, matrix, own)
-        elif named := _STORE.match(str(source)):
-            is_of_store = True
-            ready = open_collection(named[1], named[2], own, fields, vector_field)
-        else:
-            ready = _read_records(source, own, fields, vector_field)
-    # Read before an index is created.
-    first = list(islice(ready, 1))
-    if plan is not None and not place.exists():
+        opened_source = _open_records(
+            store, source, choice, fields, vector_field, analyzer, structures
+        )
+    index = _open_target(store, opened_source, analyzer, structures)
+    with index:
+        report = index.add(
+            counted(opened_source.documents, progress),
+            made_by=opened_source.spec,
+            commit=commit,
+            stage=stage,
+            report=report,
+            compact=compact,
+        )
+    _warn_after_import(source, opened_source, report)
+    return report
+
+
+@dataclass(slots=True)
+class _ImportSource:
+    """Documents to import, and the encoder that made their vectors."""
+
+    documents: Iterator[ReadyDocument]
+    spec: EncoderSpec
+    encoder: Encoder | None = None  # loaded for a new index
+    plan: Plan | None = None  # of shards
+    corpus: CorpusReader | None = None  # whose vectors are in another file
+    is_ranked: bool = False  # by its store or FAISS, perhaps with another metric
+
+
+def _open_shards(folder: Path, choice: ModelChoice) -> _ImportSource:
+    """Open a folder of `encode_shards`."""
+    plan = Plan.read(folder)
+    if choice.encoder:
+        _agreed(choice, plan.encoder, folder / PLAN_FILE)
+    return _ImportSource(read_shards(folder), plan.encoder, plan=plan)
+
+
+def _open_corpus(
+    store: Store,
+    source: str | Path,
+    vectors: Path,
+    choice: ModelChoice,
+    fields: Fields,
+    analyzer: AnalyzerSettings | None,
+    structures: StructureSettings | None,
+) -> _ImportSource:
+    """Open a corpus with its vectors in a file of NumPy or FAISS."""
+    if str(source) == "-":
+        raise SourceError("stdin: expected a file, since it is read twice; write it into one")
+    corpus = CorpusReader([source], fields)
+    spec, encoder = _encoder_of(store, source, vectors, choice, analyzer, structures)
+    matrix = _open_matrix(vectors, spec)
+    is_faiss = isinstance(matrix, FaissVectors)
+    if isinstance(matrix, FaissVectors) and not matrix.exact:
+        warnings.warn(
+            f"{vectors}: holds compressed vectors, so scores are approximate; name a .npy "
+            "file of the original vectors for exact ones",
+            stacklevel=3,
+        )
+    documents = _read_matrix(corpus, vectors, matrix, spec)
+    return _ImportSource(documents, spec, encoder, corpus=corpus, is_ranked=is_faiss)
+
+
+def _open_records(
+    store: Store,
+    source: str | Path,
+    choice: ModelChoice,
+    fields: Fields,
+    vector_field: str,
+    analyzer: AnalyzerSettings | None,
+    structures: StructureSettings | None,
+) -> _ImportSource:
+    """Open another store, or JSON Lines with vectors."""
+    spec, encoder = _encoder_of(store, source, None, choice, analyzer, structures)
+    location = _STORE.match(str(source))
+    if location is None:
+        documents = _read_records(source, spec, fields, vector_field)
+    else:
+        documents = open_collection(location[1], location[2], spec, fields, vector_field)
+    return _ImportSource(documents, spec, encoder, is_ranked=location is not None)
+
+
+def _open_target(
+    store: Store,
+    source: _ImportSource,
+    analyzer: AnalyzerSettings | None,
+    structures: StructureSettings | None,
+) -> Index:
+    """Open the index, which is created if there is none and the first document can be read."""
+    first = list(islice(source.documents, 1))
+    source.documents = chain(first, source.documents)
+    plan = source.plan
+    if plan is not None and not store.exists():
         settings = IndexSettings(analyzer or plan.analyzer, plan.passages, structures)
         # No model is loaded.
-        place.create(initial_settings((own, plan.probes), settings))
-    with Index.create(
-        place,
-        encoder=encoder,
+        store.create(initial_settings((source.spec, plan.probes), settings))
+    return Index.create(
+        store,
+        encoder=source.encoder,
         analyzer=analyzer,
         passages=None if plan is None else plan.passages,
         structures=structures,
-    ) as index:
-        documents = counted(chain(first, ready), progress)
-        report = index.add(
-            documents, made_by=own, commit=commit, stage=stage, report=report, compact=compact
-        )
-    if is_of_store and report.scaled:
+    )
+
+
+def _warn_after_import(
+    source: str | Path, opened_source: _ImportSource, report: IndexingReport
+) -> None:
+    """Warn of vectors that were scaled, and of records that were skipped or altered."""
+    if opened_source.is_ranked and report.scaled:
         warnings.warn(
             f"{source}: {report.scaled:,} vectors are not of length 1: a dense search here ranks "
             "by the cosine, so the order differs from that of a source that ranks by the Euclidean "
             "distance or the inner product; for the latter name the encoder with ::normalize=no",
-            stacklevel=2,
+            stacklevel=3,
         )
-    if corpus is not None:
-        for line in corpus.metadata_warnings():
-            warnings.warn(line, stacklevel=2)
-        if corpus.empty:
-            report.count_empty(corpus.empty, corpus.empty_at)
-            warnings.warn(report.empty_note, stacklevel=2)
-    return report
+    corpus = opened_source.corpus
+    if corpus is None:
+        return
+    for line in corpus.metadata_warnings():
+        warnings.warn(line, stacklevel=3)
+    if corpus.empty:
+        report.count_empty(corpus.empty, corpus.empty_at)
+        warnings.warn(report.empty_note, stacklevel=3)
 
 
 def _encoder_of(
-    place: Store,
+    store: Store,
     source: str | Path,
     vectors: Path | None,
-    asked: ModelChoice,
+    requested: ModelChoice,
     analyzer: AnalyzerSettings | None,
     structures: StructureSettings | None,
 ) -> tuple[EncoderSpec, Encoder | None]:
-    """What made the vectors, and the encoder itself if there is no index yet."""
+    """Return the encoder that made the vectors; loaded too if there is no index yet."""
     file = vectors or Path(source)
     is_store = vectors is None and _STORE.match(str(source))
     if not is_store and str(file) != "-" and (file.is_dir() or not file.exists()):
         fault = "expected a file of vectors, found a folder" if file.is_dir() else "no such file"
         raise SourceError(f"{file}: {fault}; check the path")
     made_by = encoder_file(file)
-    choice, spec = _named_encoder(asked, made_by, vectors or source)
+    choice, spec = _named_encoder(requested, made_by, vectors or source)
     encoder = None
-    if place.exists():
+    if store.exists():
         with Index.create(
-            place,
+            store,
             choice.encoder,
-            download=asked.download,
+            download=requested.download,
             analyzer=analyzer,
             structures=structures,
         ) as index:
@@ -199,7 +271,7 @@ def _encoder_of(
     if spec is not None and spec.fingerprint != own.fingerprint:
         raise EncoderMismatchError(
             f"{made_by}: the vectors are of {spec} ({spec.fingerprint}), expected those of the "
-            f"index in {place}, {own} ({own.fingerprint}); import them into another index"
+            f"index in {store}, {own} ({own.fingerprint}); import them into another index"
         )
     return own, encoder
 
@@ -207,7 +279,7 @@ def _encoder_of(
 def _named_encoder(
     choice: ModelChoice, made_by: Path, source: str | Path
 ) -> tuple[ModelChoice, EncoderSpec | None]:
-    """The encoder to make or open the index with, and the one that the export names."""
+    """Return the encoder to make or open the index with, and the one that the export names."""
     if not made_by.is_file():
         if choice.settings.model is None:
             raise ConfigError(
@@ -226,7 +298,7 @@ def _named_encoder(
 
 
 def _agreed(choice: ModelChoice, spec: EncoderSpec, made_by: Path) -> ModelChoice:
-    """The encoder that made the vectors, if it is the one that the user names."""
+    """Return the encoder that made the vectors; raise EncoderMismatchError for another choice."""
     model = choice.settings.model or spec.model
     require_asked(model, choice.settings.model)
     try:
@@ -243,7 +315,7 @@ def _agreed(choice: ModelChoice, spec: EncoderSpec, made_by: Path) -> ModelChoic
 def _read_records(
     source: str | Path, spec: EncoderSpec, fields: Fields, vector_field: str
 ) -> Iterator[ReadyDocument]:
-    """The records of a JSON Lines source: vectors of passages, or one in `vector_field`."""
+    """Yield the documents of JSON Lines, with vectors of passages or one in `vector_field`."""
     if str(source) == "-":
         opening = opened_stream(sys.stdin.buffer, "stdin", fields, Meter())
     else:
@@ -273,11 +345,11 @@ def _read_records(
             if identified is None:
                 continue
             if passages is None:
-                vector = _parsed(whole, spec, f"{where}: {vector_field!r}")
+                vector = _parse_vector(whole, spec, f"{where}: {vector_field!r}")
                 spans = [(0, len(document.text))]
                 vectors = vector[np.newaxis]
             else:
-                spans, vectors = _parsed_passages(passages, spec, where)
+                spans, vectors = _parse_passages(passages, spec, where)
             yield require_sound(ReadyDocument(identified, spans, vectors), spec, where)
         if empty:
             raise SourceError(f"{stream.name}: holds no records; check that it is the right file")
@@ -286,10 +358,10 @@ def _read_records(
 def _read_matrix(
     corpus: CorpusReader, vectors: Path, matrix: NDArray[Any] | FaissVectors, spec: EncoderSpec
 ) -> Iterator[ReadyDocument]:
-    """The documents of a corpus with the rows of a file, both in their order."""
-    # Everything is counted and compared before the first one is given: the corpus is read twice.
-    expected = sum(1 for _ in _groups(vectors, len(matrix)))
-    groups = _groups(vectors, len(matrix))
+    """Yield the documents of a corpus with the rows of a file, both in their order."""
+    # Everything is counted and compared before the first document: the corpus is read twice.
+    expected = sum(1 for _ in _rows_of_documents(vectors, len(matrix)))
+    groups = _rows_of_documents(vectors, len(matrix))
     documents = 0
     for document in corpus:
         documents += 1
@@ -305,13 +377,15 @@ def _read_matrix(
             f"(left out are {corpus.duplicates:,} identical records and {corpus.empty:,} without "
             "text); give the corpus that the vectors were made from, in its order"
         )
-    for document, rows in zip(corpus, _groups(vectors, len(matrix)), strict=True):
+    for document, rows in zip(corpus, _rows_of_documents(vectors, len(matrix)), strict=True):
         spans = [row.span or (0, len(document.text)) for row in rows]
-        found = np.asarray(matrix[rows[0].number : rows[-1].number + 1])
-        yield require_sound(ReadyDocument(document, spans, found), spec, rows[0].where)
+        document_vectors = np.asarray(matrix[rows[0].number : rows[-1].number + 1])
+        yield require_sound(ReadyDocument(document, spans, document_vectors), spec, rows[0].where)
 
 
 class _Row(NamedTuple):
+    """A row of a file of vectors."""
+
     # Counted from 0.
     number: int
     where: str
@@ -341,8 +415,8 @@ def _open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any] | FaissVector
     return matrix
 
 
-def _groups(vectors: Path, rows: int) -> Iterator[list[_Row]]:
-    """The rows of each document, in order."""
+def _rows_of_documents(vectors: Path, rows: int) -> Iterator[list[_Row]]:
+    """Yield the rows of each document, in order."""
     grouped = groupby(_rows(vectors, rows), lambda row: row.number if row.span is None else row.id)
     return (list(group) for _, group in grouped)
 
@@ -379,7 +453,7 @@ def _rows(vectors: Path, rows: int) -> Iterator[_Row]:
         )
 
 
-def _parsed_passages(
+def _parse_passages(
     value: Json, spec: EncoderSpec, where: str
 ) -> tuple[list[tuple[int, int]], NDArray[np.float64]]:
     spans = []
@@ -388,7 +462,7 @@ def _parsed_passages(
         match passage:
             case {"start": int() as low, "stop": int() as high, "vector": row, **rest} if not rest:
                 spans.append((low, high))
-                rows.append(_parsed(row, spec, f"{where}: passage {number}"))
+                rows.append(_parse_vector(row, spec, f"{where}: passage {number}"))
             case _:
                 break
     if not isinstance(value, list) or not rows or len(rows) < len(value):
@@ -399,8 +473,8 @@ def _parsed_passages(
     return spans, np.stack(rows)
 
 
-def _parsed(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float64]:
-    """(dimensions,)"""
+def _parse_vector(value: Json, spec: EncoderSpec, where: str) -> NDArray[np.float64]:
+    """Return the vector (dimensions,) of a JSON value; SourceError if it is another value."""
     if not isinstance(value, list) or not set(map(type, value)) <= {int, float}:
         raise SourceError(
             f"{where}: expected a list of {spec.dimensions} numbers; correct the record"

@@ -12,6 +12,7 @@ from indexes import SOURCES_FILE, StructureSettings
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Index, StorageError
 from retriever.index import RefreshReport, SourceMemory
+from retriever.index.source_changes import find_changes
 
 pytestmark = pytest.mark.usefixtures("crash_encoder")
 
@@ -236,7 +237,7 @@ def test_what_is_erased_after_an_interrupted_refresh_does_not_come_back(tmp_path
         index.add(CorpusReader(tmp_path / "notes"), remember=True)
         with SourceMemory(index.store) as memory:
             [source] = memory.sources()
-            memory.begin([memory.changes(source, every=True)])
+            memory.begin([find_changes(memory, source, every=True)])
         index.delete(["a.txt"], erase=True)
         assert index.refresh() == RefreshReport(unchanged=1)
         assert [one.id for one in index] == ["b.txt"]
