@@ -199,39 +199,46 @@ def calibrate(
     require_extra("sentences", "calibration", "sklearn")
     settings = settings or CalibrationSettings()
     search = search_settings(search, {"k": HITS, "raw": True, "collapse": False})
-    judged = made_ranking = None
+    judged = made_rankings = None
     if queries is not None:
         judged = _rank_questions(index, queries, qrels or {}, settings, search, progress)
     if made is not None:
-        made_ranking = _rank_made_questions(index, made, settings, search, progress)
-    training = made_ranking or judged
-    test = judged or made_ranking
-    if training is None or test is None:
-        raise ConfigError("queries: expected judged or made questions, found neither")
-    if not test.relevant[0].any():
-        raise _nothing_relevant()
+        made_rankings = _rank_made_questions(index, made, settings, search, progress)
+    training, test = _training_and_test(judged, made_rankings)
     random = np.random.default_rng(settings.seed)
     rows = random.permutation(training.relevant.shape[1])
     tested = _test(training, test, rows, search.mode, settings, random)
     hit, query, unanswered = _fit(training, rows, search.mode, random)
     calibration = Calibration(
-        search.mode,
-        hit,
-        query,
-        conformal_threshold(unanswered, settings.false_answers),
-        settings.false_answers,
-        len(rows),
-        made is not None,
-        int(index.info()["passages"]),
-        ranking_of(search, index.default_weight),
+        mode=search.mode,
+        hit=hit,
+        query=query,
+        threshold=conformal_threshold(unanswered, settings.false_answers),
+        false_answers=settings.false_answers,
+        questions=len(rows),
+        made=made is not None,
+        passages=int(index.info()["passages"]),
+        ranking=ranking_of(search, index.default_weight),
     )
-    figures = _figures(test, tested, settings, random)
-    return CalibrationResult(calibration, figures, command)
+    return CalibrationResult(calibration, _figures(test, tested, settings, random), command)
+
+
+def _training_and_test(
+    judged: _Rankings | None, generated: _Rankings | None
+) -> tuple[_Rankings, _Rankings]:
+    """Return the questions to learn from, made ones first, and those to test, judged ones first."""
+    training = generated or judged
+    test = judged or generated
+    if training is None or test is None:
+        raise ConfigError("queries: expected judged or made questions, found neither")
+    if not test.relevant[0].any():
+        raise _nothing_relevant()
+    return training, test
 
 
 def _rank_made_questions(
     index: Index,
-    made: MadeQuestions,
+    questions: MadeQuestions,
     settings: CalibrationSettings,
     search: SearchSettings,
     progress: Progress,
@@ -241,8 +248,10 @@ def _rank_made_questions(
         copy = Path(folder) / "index"
         index.snapshot(copy)
         with Index.open(copy, encoder=index.encoder) as changed:
-            changed.add(made.documents, prune=True)
-            return _rank_questions(changed, made.queries, made.qrels, settings, search, progress)
+            changed.add(questions.documents, prune=True)
+            return _rank_questions(
+                changed, questions.queries, questions.qrels, settings, search, progress
+            )
 
 
 def _test(

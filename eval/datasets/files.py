@@ -20,10 +20,10 @@ _T = TypeVar("_T")
 
 
 def fault(
-    where: str | Path, expected: str, found: str, remedy: str = "correct the line"
+    where: str | Path, expected: str, actual: str, remedy: str = "correct the line"
 ) -> SourceError:
     """Return the error of a file, or of a line as `file:line`."""
-    return SourceError(f"{where}: expected {expected}, found {found}; {remedy}")
+    return SourceError(f"{where}: expected {expected}, found {actual}; {remedy}")
 
 
 def quoted(value: object) -> str:

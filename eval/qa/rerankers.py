@@ -50,6 +50,8 @@ from retriever.training import Checkpoint, Epoch, Step, TrainingSet, kept_epoch,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from retriever.encoders.model_folders import ModelFolder
+
 Floats = NDArray[np.float32]
 # Ranks a whole corpus for questions with their vectors, which a map may change.
 _Search = Callable[[QuestionSet, Floats, QueryMap | None], Ranked]
@@ -71,7 +73,7 @@ class FittedReranker:
     trial: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, object]:
-        """The result as JSON values."""
+        """Return the result as JSON values."""
         return ({} if self.trial is None else {QUERY_MAP: self.trial}) | {
             "output": str(self.folder),
             "saved_seed": self.best,
@@ -138,7 +140,7 @@ class FittedTransformer:
     kept: Epoch
 
     def to_json(self) -> dict[str, object]:
-        """The result as JSON values."""
+        """Return the result as JSON values."""
         return {
             "output": str(self.folder),
             "kept_epoch": self.kept.epoch,
@@ -175,7 +177,7 @@ class FittedCrossEncoder(FittedTransformer):
     epoch_columns: ClassVar[Mapping[str, str]] = {"loss": ".4f", "active": ".3f"}
 
     def to_json(self) -> dict[str, object]:
-        """The result as JSON values."""
+        """Return the result as JSON values."""
         return {**FittedTransformer.to_json(self), "dev_map": self.kept.dev}
 
 
@@ -384,19 +386,9 @@ def fine_tune(
     notify: Notify = ignore,
 ) -> FittedCrossEncoder:
     """Fine-tune a cross-encoder, and write it to a folder."""
-    from retriever.rerankers import CrossHead
-
     base = find_model(plan.model, download=loading.download)
     keep_head = is_cross_encoder(plan.model)
-    # The loss and the decay are constants that earlier releases stored.
-    identity = ({"head": head_digest(Path(plan.model))} if keep_head else {}) | {
-        "model": base.name,
-        "weights": base.weights,
-        "max_length": plan.max_length,
-        "settings": asdict(plan.training) | {"loss": "hinge", "layer_decay": 1.0},
-        "train": train.digest(),
-        "dev": dev.digest(),
-    }
+    identity = _training_identity(base, plan, train, dev)
 
     def fitted(curve: tuple[Epoch, ...]) -> FittedCrossEncoder:
         kept_epoch = kept_of(curve, plan.training.tolerance, untrained=keep_head)
@@ -409,16 +401,7 @@ def fine_tune(
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()
-    backbone = Backbone(base, loading.device, training=True)
-    # The tokenizer of a cross-encoder reports the window of its training, not of the model.
-    longest = backbone.positions if keep_head else backbone.max_length
-    if plan.max_length > longest:
-        raise ConfigError(
-            f"max-length: the model {base.name} reads at most {longest} pieces, found "
-            f"{plan.max_length}"
-        )
-    head = read_head(Path(plan.model), backbone.width) if keep_head else CrossHead(backbone.width)
-    model = CrossEncoder(backbone, head.to(backbone.device), plan.max_length)
+    model = _load_cross_encoder(base, plan, loading.device)
     curve = train_cross_encoder(
         model,
         train,
@@ -437,6 +420,39 @@ def fine_tune(
     write_cross_encoder(folder, model, training)
     checkpoint.remove()
     return fitted(curve)
+
+
+def _training_identity(
+    base: ModelFolder, plan: CrossPlan, train: TrainingSet, dev: DevScore
+) -> dict[str, object]:
+    """Return the values that a checkpoint must have to be resumed, and a folder to be reused."""
+    head = {"head": head_digest(Path(plan.model))} if is_cross_encoder(plan.model) else {}
+    # The loss and the decay are constants that earlier releases stored.
+    return head | {
+        "model": base.name,
+        "weights": base.weights,
+        "max_length": plan.max_length,
+        "settings": asdict(plan.training) | {"loss": "hinge", "layer_decay": 1.0},
+        "train": train.digest(),
+        "dev": dev.digest(),
+    }
+
+
+def _load_cross_encoder(base: ModelFolder, plan: CrossPlan, device: str | None) -> CrossEncoder:
+    """Load a cross-encoder to train: with its own head, or a new head over a transformer."""
+    from retriever.rerankers import CrossHead
+
+    has_head = is_cross_encoder(plan.model)
+    backbone = Backbone(base, device, training=True)
+    # The tokenizer of a cross-encoder reports the window of its training, not of the model.
+    longest = backbone.positions if has_head else backbone.max_length
+    if plan.max_length > longest:
+        raise ConfigError(
+            f"max-length: the model {base.name} reads at most {longest} pieces, found "
+            f"{plan.max_length}"
+        )
+    head = read_head(Path(plan.model), backbone.width) if has_head else CrossHead(backbone.width)
+    return CrossEncoder(backbone, head.to(backbone.device), plan.max_length)
 
 
 def kept_of(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch:

@@ -13,7 +13,8 @@ from eval.metrics.measures import PoolMeasures
 from eval.qa.pools import Floats
 from eval.tuning.caches import RecentValues
 from eval.tuning.collection import JudgedCollection, QuestionMask, Rows
-from eval.tuning.pipeline import RANKINGS, Pipeline
+from eval.tuning.knobs import RANKINGS
+from eval.tuning.pipeline import Pipeline
 from eval.tuning.query_maps import QueryMaps
 from eval.tuning.texts import CollectionTexts
 from eval.tuning.vectors import CollectionVectors, nearest_rows

@@ -82,13 +82,14 @@ def _make_questions(
 ) -> TuneData:
     from eval.questions import make_questions
 
-    made = make_questions(_read_documents(path), progress=progress, notify=notify)
-    data = _divide(path.name, made.documents, made.questions.questions, settings)
+    collection = make_questions(_read_documents(path), progress=progress, notify=notify)
+    questions = collection.questions.questions
+    data = _divide(path.name, collection.documents, questions, settings)
     title = (
         f"no judgments: settings are chosen by {len(data.collection.questions):,} questions made "
         "from the documents"
     )
-    return data._replace(remarks=(title, *made.remarks, *data.remarks))
+    return data._replace(remarks=(title, *collection.remarks, *data.remarks))
 
 
 def _is_index(path: Path) -> bool:

@@ -18,8 +18,9 @@ from eval.tuning.candidates import CandidateSearch, ranking_values
 from eval.tuning.collection import JudgedCollection, QuestionMask
 from eval.tuning.costs import Costs
 from eval.tuning.encoders import PipelineEncoders
+from eval.tuning.knobs import RANKING, RANKINGS
 from eval.tuning.layers import LayerRanking
-from eval.tuning.pipeline import RANKING, RANKINGS, Pipeline
+from eval.tuning.pipeline import Pipeline
 from eval.tuning.query_maps import QueryMaps
 from eval.tuning.reranking import Reranking
 from eval.tuning.texts import CollectionTexts

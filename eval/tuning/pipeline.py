@@ -1,97 +1,24 @@
-"""A whole pipeline as one value, the knobs that `tune` turns, and the file of chosen settings.
+"""A whole pipeline as one value, and the file of its settings.
 
-The file is TOML: `model`, what an index is made with in the table `index`, and how it ranks in the
-table `search`, by the names of the command line.
+The file is TOML: `model`, a table `index` with settings of an index, and a table `search` with
+settings of ranking. Keys are the names of the command line.
 """
 
 from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from eval.qa.pools import WEIGHTS
 from retriever.documents import AnalyzerSettings, PassageSettings
 from retriever.encoders import DEFAULT_MODEL, EncoderSettings, parse_encoder
 from retriever.errors import ConfigError, SourceError
 from retriever.search import FusionSettings, SearchSettings, search_settings
 from retriever.search.settings import USED_BY_METHOD, search_fields
 from retriever.settings import declared_settings
-
-Cost = Literal["candidates", "map", "vectors", "reranker"]
-"""What a new value of a knob computes again at most: the candidates of each question, a map that is
-trained, vectors of all passages, or the scores of a reranker."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """From a document to its rank.
-
-    Attributes:
-        encoder: a model and its settings.
-        passages, analyzer: what an index is made with.
-        search: how it ranks; a weight of None is what the encoder's fit says.
-        query_map: whether a map of the vectors of questions is learned from judged ones.
-        rerank: the cross-encoder that scores the first `search.depth` documents again, if any.
-        synonyms: a file of synonyms, if any; relative to the folder of the file of settings.
-    """
-
-    encoder: EncoderSettings = field(default_factory=lambda: EncoderSettings(DEFAULT_MODEL))
-    passages: PassageSettings = field(default_factory=PassageSettings)
-    analyzer: AnalyzerSettings = field(default_factory=AnalyzerSettings)
-    search: SearchSettings = field(default_factory=SearchSettings)
-    query_map: bool = False
-    rerank: str | None = None
-    synonyms: str | None = None
-
-    def put(self, **values: Any) -> Pipeline:
-        """The same with other values of fields, by path such as ``search.bm25.k1``; ConfigError if
-        they go with no other.
-        """
-        changed: Pipeline = _changed(self, values)
-        return changed
-
-    @property
-    def candidates(self) -> Pipeline:
-        """The pipeline up to the candidates of a question, which no fusion changes."""
-        plain = {"search.mode": "hybrid", "search.fusion": FusionSettings(), "rerank": None}
-        return self.put(**plain)
-
-    def to_json(self) -> dict[str, Any]:
-        """As the file of settings has it."""
-        search, fusion, bm25 = self.search, self.search.fusion, self.search.bm25
-        ranking: dict[str, Any] = {"mode": search.mode}
-        if search.mode == "hybrid":
-            ranking |= {"depth": search.depth, "fusion": fusion.method}
-            ranking |= {name: getattr(fusion, name) for name in USED_BY_METHOD[fusion.method]}
-        if search.mode != "dense":
-            ranking |= {name: getattr(bm25, name) for name in ("variant", "k1", "b")}
-        passages = {name: getattr(self.passages, name) for name in _PASSAGES}
-        analyzer = {name: getattr(self.analyzer, name) for name in _ANALYZER}
-        if self.query_map and search.mode != "bm25":
-            ranking["query_map"] = QUERY_MAP
-        ranking["rerank"] = self.rerank
-        ranking["synonyms"] = self.synonyms
-        tables = {"index": passages | analyzer, "search": ranking}
-        return {"model": str(self.encoder)} | {
-            name: {_key(key): one for key, one in table.items() if one is not None}
-            for name, table in tables.items()
-        }
-
-    def toml(self, comment: str = "") -> str:
-        """The file of settings, whose first lines are a comment."""
-        found = self.to_json()
-        lines = [f"# {line}" for line in comment.splitlines()]
-        lines.append(f"model = {_in_toml(found.pop('model'))}")
-        for name, table in found.items():
-            lines += ["", f"[{name}]", *(f"{key} = {_in_toml(one)}" for key, one in table.items())]
-        return "\n".join([*lines, ""])
-
 
 # The folder of a query map, beside the file of settings.
 QUERY_MAP = "query-map"
@@ -106,182 +33,151 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """All settings from a document to its rank.
+
+    Attributes:
+        encoder: a model and its settings.
+        passages, analyzer: the settings of an index.
+        search: the settings of ranking; a weight of None is the fitted weight of the index.
+        query_map: whether a map of query vectors is learned from judged questions.
+        rerank: the cross-encoder that scores the first `search.depth` documents again, if any.
+        synonyms: a file of synonyms, if any; relative to the folder of the file of settings.
+    """
+
+    encoder: EncoderSettings = field(default_factory=lambda: EncoderSettings(DEFAULT_MODEL))
+    passages: PassageSettings = field(default_factory=PassageSettings)
+    analyzer: AnalyzerSettings = field(default_factory=AnalyzerSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
+    query_map: bool = False
+    rerank: str | None = None
+    synonyms: str | None = None
+
+    def put(self, **values: Any) -> Pipeline:
+        """Return a copy with other values of fields, by path such as ``search.bm25.k1``.
+
+        Raises:
+            ConfigError: a value is invalid, or contradicts another.
+        """
+        pipeline: Pipeline = _replace_paths(self, values)
+        return pipeline
+
+    @property
+    def candidates(self) -> Pipeline:
+        """The pipeline up to the candidates of a question, with the default ranking."""
+        ranking = {"search.mode": "hybrid", "search.fusion": FusionSettings(), "rerank": None}
+        return self.put(**ranking)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file of settings."""
+        search = self.search
+        fusion = search.fusion
+        ranking: dict[str, Any] = {"mode": search.mode}
+        if search.mode == "hybrid":
+            ranking |= {"depth": search.depth, "fusion": fusion.method}
+            ranking |= {name: getattr(fusion, name) for name in USED_BY_METHOD[fusion.method]}
+        if search.mode != "dense":
+            ranking |= {name: getattr(search.bm25, name) for name in ("variant", "k1", "b")}
+        passages = {name: getattr(self.passages, name) for name in _PASSAGES}
+        analyzer = {name: getattr(self.analyzer, name) for name in _ANALYZER}
+        if self.query_map and search.mode != "bm25":
+            ranking["query_map"] = QUERY_MAP
+        ranking["rerank"] = self.rerank
+        ranking["synonyms"] = self.synonyms
+        tables = {"index": passages | analyzer, "search": ranking}
+        return {"model": str(self.encoder)} | {
+            name: {option_name(key): value for key, value in table.items() if value is not None}
+            for name, table in tables.items()
+        }
+
+    def toml(self, comment: str = "") -> str:
+        """Return the file of settings, which begins with a comment."""
+        tables = self.to_json()
+        lines = [f"# {line}" for line in comment.splitlines()]
+        lines.append(f"model = {_in_toml(tables.pop('model'))}")
+        for name, table in tables.items():
+            lines += ["", f"[{name}]"]
+            lines += [f"{key} = {_in_toml(value)}" for key, value in table.items()]
+        return "\n".join([*lines, ""])
+
+
 def _in_toml(value: Any) -> str:
-    # JSON's strings, numbers and booleans are TOML's.
+    # Strings, numbers and booleans have one form in JSON and TOML.
     return json.dumps(value, ensure_ascii=False)
 
 
 def read_pipeline(path: Path) -> Pipeline:
-    """Read a file of settings; what it leaves out has the default.
+    """Read a file of settings; missing settings have their defaults.
 
     Raises:
         SourceError: the file cannot be read, is no TOML, or has an unknown table, key or value.
     """
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise SourceError(
             f"{path}: expected settings in TOML ({reason}); check the file"
         ) from error
-    model = found.pop("model", DEFAULT_MODEL)
-    tables = {name: found.pop(name, {}) for name in _TABLES}
-    for name, table in [("", dict.fromkeys(found)), *tables.items()]:
-        known = ["model", *_TABLES] if not name else [_key(one) for one in _TABLES[name]]
-        strange = [key for key in table if key not in known] if isinstance(table, dict) else [name]
-        if strange:
-            where = f" in [{name}]" if name else ""
-            raise SourceError(
-                f"{path}: expected {', '.join(known)}{where}, found {strange[0]!r}; remove it or "
-                "correct its name"
-            )
+    model = content.pop("model", DEFAULT_MODEL)
+    tables = {name: content.pop(name, {}) for name in _TABLES}
+    _check_keys(path, "", dict.fromkeys(content), ["model", *_TABLES])
+    for name, table in tables.items():
+        _check_keys(path, name, table, [option_name(key) for key in _TABLES[name]])
     try:
-        if not isinstance(model, str):
-            raise ConfigError(f"model: expected text, found {model!r}")
-        given = {
-            name: {key.replace("-", "_"): value for key, value in table.items()}
-            for name, table in tables.items()
-        }
-        analyzer = {name: given["index"].pop(name) for name in _ANALYZER if name in given["index"]}
-        folder = given["search"].pop("query_map", None)
-        if folder not in (None, QUERY_MAP):
-            raise ConfigError(f"query-map: expected {QUERY_MAP}, found {folder!r}")
-        paths = {name: given["search"].pop(name, None) for name in ("rerank", "synonyms")}
-        for name, path_text in paths.items():
-            if not isinstance(path_text, str | None):
-                raise ConfigError(f"{name}: expected text, found {path_text!r}")
-        search = search_settings(None, given["search"])
-        return Pipeline(
-            parse_encoder(model),
-            PassageSettings(**given["index"]),
-            AnalyzerSettings(**analyzer),
-            search,
-            folder is not None,
-            **paths,
-        )
+        return _make_pipeline(model, tables)
     except (ConfigError, TypeError) as error:
         raise SourceError(f"{path}: {error}; correct the value") from error
 
 
-def _key(name: str) -> str:
+def _check_keys(path: Path, name: str, table: Any, keys: Sequence[str]) -> None:
+    unknown = [key for key in table if key not in keys] if isinstance(table, dict) else [name]
+    if unknown:
+        where = f" in [{name}]" if name else ""
+        raise SourceError(
+            f"{path}: expected {', '.join(keys)}{where}, found {unknown[0]!r}; remove it or "
+            "correct its name"
+        )
+
+
+def _make_pipeline(model: Any, tables: Mapping[str, Mapping[str, Any]]) -> Pipeline:
+    if not isinstance(model, str):
+        raise ConfigError(f"model: expected text, found {model!r}")
+    index, search = (
+        {key.replace("-", "_"): value for key, value in tables[name].items()} for name in _TABLES
+    )
+    analyzer = {name: index.pop(name) for name in _ANALYZER if name in index}
+    folder = search.pop("query_map", None)
+    if folder not in (None, QUERY_MAP):
+        raise ConfigError(f"query-map: expected {QUERY_MAP}, found {folder!r}")
+    paths = {name: search.pop(name, None) for name in ("rerank", "synonyms")}
+    for name, path in paths.items():
+        if not isinstance(path, str | None):
+            raise ConfigError(f"{name}: expected text, found {path!r}")
+    settings = search_settings(None, search)
+    return Pipeline(
+        parse_encoder(model),
+        PassageSettings(**index),
+        AnalyzerSettings(**analyzer),
+        settings,
+        folder is not None,
+        **paths,
+    )
+
+
+def option_name(name: str) -> str:
+    """Return the name of a setting as the command line has it."""
     return name.replace("_", "-")
 
 
-def _changed(value: Any, changes: Mapping[str, Any]) -> Any:
-    own = {path: one for path, one in changes.items() if "." not in path}
-    below: dict[str, dict[str, Any]] = {}
-    for path, one in changes.items():
+def _replace_paths(settings: Any, values: Mapping[str, Any]) -> Any:
+    fields = {path: value for path, value in values.items() if "." not in path}
+    nested: dict[str, dict[str, Any]] = {}
+    for path, value in values.items():
         name, dot, rest = path.partition(".")
         if dot:
-            below.setdefault(name, {})[rest] = one
-    parts = {
-        name: _changed(own.get(name, getattr(value, name)), one) for name, one in below.items()
-    }
-    return replace(value, **own | parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """Fields of a pipeline that are turned together."""
-
-    name: str
-    paths: tuple[str, ...]
-    # Of all of these fields, each a tuple; None where they are found from the data.
-    values: tuple[tuple[Any, ...], ...] | None = None
-    cost: Cost = "candidates"
-    # Whether it changes nothing where pools of passages are given.
-    of_corpus: bool = False
-
-    def value(self, pipeline: Pipeline) -> tuple[Any, ...]:
-        """The values of its fields."""
-        return tuple(attrgetter(path)(pipeline) for path in self.paths)
-
-    def turned(self, pipeline: Pipeline, value: tuple[Any, ...]) -> Pipeline:
-        """The pipeline with other values of the fields."""
-        return pipeline.put(**dict(zip(self.paths, value, strict=True)))
-
-    def choices(
-        self, pipeline: Pipeline, values: tuple[tuple[Any, ...], ...]
-    ) -> Iterator[Pipeline]:
-        """The pipelines with every other value that goes with the other settings."""
-        for value in values:
-            try:
-                changed = self.turned(pipeline, value)
-            except ConfigError:
-                continue
-            if changed != pipeline:
-                yield changed
-
-
-# Every mode and fusion: all of them are tried for each list of candidates.
-RANKINGS: tuple[tuple[Any, ...], ...] = (
-    *(("hybrid", FusionSettings(alpha=alpha)) for alpha in WEIGHTS),
-    *(("hybrid", FusionSettings(alpha=alpha, normalization="z-score")) for alpha in WEIGHTS),
-    *(("hybrid", FusionSettings("rrf", rrf_k=constant)) for constant in (10.0, 60.0)),
-    ("bm25", FusionSettings()),
-    ("dense", FusionSettings()),
-)
-RANKING = Knob("fusion and weight", ("search.mode", "search.fusion"), RANKINGS)
-
-
-def _singles(*values: Any) -> tuple[tuple[Any, ...], ...]:
-    return tuple((value,) for value in values)
-
-
-# What models are told before a text, as their cards say: e5, bge, nomic.
-_PROMPTS = (
-    (None, None),
-    ("", ""),
-    ("query: ", "passage: "),
-    ("search_query: ", "search_document: "),
-    ("Represent this sentence for searching relevant passages: ", ""),
-)
-_VARIANTS = _singles("lucene", "robertson", "bm25+", "bm25l")
-_CONTEXTS = _singles("headings", "title", "none")
-_SWITCHES = tuple(product((True, False), repeat=2))
-KNOBS: tuple[Knob, ...] = (
-    RANKING,
-    Knob("encoder", ("encoder",), cost="vectors"),
-    Knob("query map", ("query_map",), _singles(False, True), "map"),
-    Knob("k1", ("search.bm25.k1",), _singles(1.2, 0.3, 0.6, 0.9, 1.6, 2.0, 3.0, 5.0)),
-    Knob("b", ("search.bm25.b",), _singles(0.75, 0.0, 0.2, 0.4, 0.6, 0.9, 1.0)),
-    Knob("BM25 formula", ("search.bm25.variant",), _VARIANTS),
-    Knob("depth", ("search.depth",), _singles(100, 20, 50, 200, 400), of_corpus=True),
-    Knob("stemming and stop words", ("analyzer.stemming", "analyzer.stop_words"), _SWITCHES),
-    Knob("layers", ("encoder.layers", "encoder.fusion")),
-    Knob("reranker", ("rerank",), cost="reranker"),
-    Knob("prompts", ("encoder.query_prompt", "encoder.passage_prompt"), _PROMPTS, "vectors"),
-    Knob("window", ("encoder.max_length",), _singles(None, 64, 128, 192, 256, 384, 512), "vectors"),
-    Knob("overlap", ("passages.overlap",), _singles(48, 0, 96), "vectors", of_corpus=True),
-    Knob("context", ("passages.context",), _CONTEXTS, "vectors", of_corpus=True),
-    Knob("pooling", ("encoder.pooling",), _singles(None, "mean", "cls", "max"), "vectors"),
-    Knob("number format", ("encoder.dtype",), _singles(None, "int8"), "vectors"),
-)
-"""In the order in which they are tried; the first value of each is the simplest."""
-
-
-def turned_knobs(pipeline: Pipeline, defaults: Pipeline) -> list[Knob]:
-    """The knobs that are not as in `defaults`."""
-    return [knob for knob in KNOBS if _place(knob, pipeline) != _place(knob, defaults)]
-
-
-def _place(knob: Knob, pipeline: Pipeline) -> object:
-    if knob.name != "encoder":
-        return knob.value(pipeline)
-    # What no other knob turns.
-    encoder = pipeline.encoder
-    return encoder.model, encoder.static, encoder.fusion == "sbert-wk", encoder.wk_preset
-
-
-def described(knob: Knob, pipeline: Pipeline) -> str:
-    """The values of a knob in words."""
-    found = []
-    for path, value in zip(knob.paths, knob.value(pipeline), strict=True):
-        if isinstance(value, FusionSettings):
-            if pipeline.search.mode == "hybrid":
-                method = ("method",) if value.method == "rrf" else ()
-                names = (*method, *USED_BY_METHOD[value.method])
-                found += [f"{_key(name)}={getattr(value, name)}" for name in names]
-        else:
-            found.append(f"{_key(path.rpartition('.')[2])}={'default' if value is None else value}")
-    return ", ".join(found)
+            nested.setdefault(name, {})[rest] = value
+    for name, changes in nested.items():
+        fields[name] = _replace_paths(fields.get(name, getattr(settings, name)), changes)
+    return replace(settings, **fields)

@@ -16,7 +16,8 @@ from eval.metrics.comparison import Score, compare_values, comparison_table, few
 from eval.qa.pools import Floats
 from eval.reports import Report, ReportedResult, Section, Table, csv_lines, environment
 from eval.settings import TuneSettings
-from eval.tuning.pipeline import KNOBS, QUERY_MAP, Pipeline, described, turned_knobs
+from eval.tuning.knobs import KNOBS, describe_value, turned_knobs
+from eval.tuning.pipeline import QUERY_MAP, Pipeline
 from retriever.rerankers import is_reranker
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class TuneResult(ReportedResult):
         tried = [measurements[pipeline] for pipeline in pipelines]
         rows = (
             *(
-                (knob.name, *(described(knob, pipeline) for pipeline in pipelines))
+                (knob.name, *(describe_value(knob, pipeline) for pipeline in pipelines))
                 for knob in KNOBS
                 if knob in turned
             ),
@@ -186,7 +187,7 @@ class TuneResult(ReportedResult):
         for measured in self.front():
             turned = turned_knobs(measured.pipeline, self.defaults)
             settings = "; ".join(
-                f"{knob.name}: {described(knob, measured.pipeline)}" for knob in turned
+                f"{knob.name}: {describe_value(knob, measured.pipeline)}" for knob in turned
             )
             rows.append(
                 (

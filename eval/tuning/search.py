@@ -24,7 +24,8 @@ from eval.settings import Resampling, TuneSettings
 from eval.tuning.budget import OutOfTimeError
 from eval.tuning.collection import QuestionMask
 from eval.tuning.evaluation import Evaluator
-from eval.tuning.pipeline import KNOBS, RANKING, RANKINGS, Knob, Pipeline, turned_knobs
+from eval.tuning.knobs import KNOBS, RANKING, RANKINGS, Knob, turned_knobs
+from eval.tuning.pipeline import Pipeline
 from eval.tuning.result import MeasuredPipeline
 from retriever.encoders import parse_encoder
 from retriever.errors import BadInputError, ConfigError
@@ -103,7 +104,7 @@ class PipelineSearch:
                         return
                     self._best_before_round = list(self.best)
                 knob = KNOBS[position]
-                if not (knob.of_corpus and self.full.collection.pooled):
+                if not (knob.corpus_only and self.full.collection.pooled):
                     self._turn_knob(knob, first_round=number == 0)
                 self._turned += 1
         except OutOfTimeError:
@@ -241,7 +242,7 @@ class PipelineSearch:
 
 def _with_ranking(pipeline: Pipeline, row: int) -> Pipeline:
     """Return the pipeline with the ranking of a row of a table, without a reranker."""
-    return RANKING.turned(pipeline, RANKINGS[row]).put(rerank=None)
+    return RANKING.set_value(pipeline, RANKINGS[row]).put(rerank=None)
 
 
 def is_no_worse(differences: Floats, margin: float, resampling: Resampling) -> bool:
@@ -281,4 +282,4 @@ def simplify(search: PipelineSearch, best: Pipeline, training: QuestionMask) -> 
 
 def reset_knob(knob: Knob, pipeline: Pipeline, defaults: Pipeline) -> Pipeline:
     """Return the pipeline with a knob as in the defaults."""
-    return knob.turned(pipeline, knob.value(defaults))
+    return knob.set_value(pipeline, knob.value(defaults))

@@ -32,7 +32,7 @@ class PassageTexts(NamedTuple):
     spans: list[tuple[int, int]]
 
 
-class Lexicon(NamedTuple):
+class PassageLexicon(NamedTuple):
     """The postings of all passages, and the terms of each question."""
 
     segment: SearchableSegment
@@ -93,12 +93,12 @@ class CollectionTexts:
                 all_spans += spans
         return PassageTexts(texts, np.array(positions, np.int64), all_spans)
 
-    def lexicon(self, pipeline: Pipeline) -> Lexicon:
+    def lexicon(self, pipeline: Pipeline) -> PassageLexicon:
         """Analyze all passages and questions."""
         key = ("terms", pipeline.analyzer, self.passage_key(pipeline))
         return self._recent.get_or_make(key, lambda: self._analyze(pipeline))
 
-    def _analyze(self, pipeline: Pipeline) -> Lexicon:
+    def _analyze(self, pipeline: Pipeline) -> PassageLexicon:
         analyzer = Analyzer(pipeline.analyzer)
         languages = Counter[str]()
         terms = []
@@ -109,9 +109,11 @@ class CollectionTexts:
         segment = SearchableSegment(Postings.build(terms))
         if self.collection.pooled:
             # Every word of a question ranks a pool, as in `eval qa`.
-            return Lexicon(segment, [analyzer.tokens(question) for question in self.questions])
+            return PassageLexicon(
+                segment, [analyzer.tokens(question) for question in self.questions]
+            )
         frequencies = BM25([segment]).document_frequencies
-        return Lexicon(
+        return PassageLexicon(
             segment,
             [analyzer.query_tokens(text, languages, frequencies) for text in self.questions],
         )

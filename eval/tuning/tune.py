@@ -18,7 +18,8 @@ from eval.settings import TuneSettings
 from eval.tuning.budget import Budget, OutOfTimeError
 from eval.tuning.data import TuneData, read_data
 from eval.tuning.evaluation import Evaluator
-from eval.tuning.pipeline import KNOBS, Knob, Pipeline, turned_knobs
+from eval.tuning.knobs import KNOBS, Knob, turned_knobs
+from eval.tuning.pipeline import Pipeline
 from eval.tuning.result import FEW_QUESTIONS, MeasuredPipeline, TuneResult, few_questions
 from eval.tuning.search import (
     SMALL_DOCUMENTS,
@@ -70,12 +71,8 @@ def tune(
     if measure is not None:
         (measure,) = canonical_measures([measure])
     tune_data = read_data(Path(data), settings, progress, notify)
-    if measure is None:
-        measure = "AP" if tune_data.collection.pooled else "nDCG@10"
-    notify(tune_data.remarks[0])
-    tested = sum(int(division.test.sum()) for division in tune_data.divisions)
-    if tested < FEW_QUESTIONS:
-        notify(few_questions(tested))
+    measure = measure or ("AP" if tune_data.collection.pooled else "nDCG@10")
+    _notify_questions(tune_data, notify)
     budget = Budget()
     budget.deadline = start + 60 * settings.minutes * _WHOLE_SHARE
     search = _start_search(tune_data, measure, settings, progress, budget)
@@ -93,6 +90,13 @@ def tune(
         share = _WHOLE_SHARE - 2 * test_share
         if not search.ended or share <= seconds / (60 * settings.minutes):
             return replace(result, seconds=seconds, settings=settings, command=command)
+
+
+def _notify_questions(data: TuneData, notify: Notify) -> None:
+    notify(data.remarks[0])
+    tested = sum(int(division.test.sum()) for division in data.divisions)
+    if tested < FEW_QUESTIONS:
+        notify(few_questions(tested))
 
 
 def _start_search(

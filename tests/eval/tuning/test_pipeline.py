@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from eval import Pipeline, read_pipeline
-from eval.tuning.pipeline import KNOBS, RANKING, turned_knobs
+from eval.tuning.knobs import KNOBS, RANKING, turned_knobs
 from retriever.errors import ConfigError, SourceError
 from retriever.search import FusionSettings, SearchSettings
 
@@ -20,7 +20,7 @@ VALUES = [
 @pytest.mark.parametrize(("knob", "value"), VALUES, ids=lambda one: getattr(one, "name", str(one)))
 def test_every_value_of_a_knob_is_read_back(knob, value, tmp_path):
     try:
-        pipeline = knob.turned(Pipeline(), value)
+        pipeline = knob.set_value(Pipeline(), value)
     except ConfigError:
         pytest.skip("it goes with no other default")
     file = tmp_path / "tuned.toml"
@@ -37,7 +37,7 @@ def test_setting_a_knob_back_gives_the_defaults():
     pipeline = Pipeline().put(**{"search.bm25.k1": 2.0, "encoder.layers": "0,6"})
     assert [one.name for one in turned_knobs(pipeline, Pipeline())] == ["k1", "layers"]
     for knob in turned_knobs(pipeline, Pipeline()):
-        pipeline = knob.turned(pipeline, knob.value(Pipeline()))
+        pipeline = knob.set_value(pipeline, knob.value(Pipeline()))
     assert pipeline == Pipeline()
 
 

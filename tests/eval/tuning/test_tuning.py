@@ -15,7 +15,7 @@ from eval.tuning import budget, reranking, vectors
 from eval.tuning.collection import JudgedCollection
 from eval.tuning.costs import Costs
 from eval.tuning.evaluation import Evaluator
-from eval.tuning.pipeline import KNOBS, RANKING
+from eval.tuning.knobs import KNOBS, RANKING
 from eval.tuning.result import needed_questions
 from eval.tuning.search import PipelineSearch, divide_into_folds, is_no_worse
 from retriever import Index, load_reranker
