@@ -239,7 +239,7 @@ def _as_classifier(model: CrossEncoder) -> Any:
     config.num_labels = 1
     config.sentence_transformers = _SCORE
     config.update(_CLASSIFIER_CONFIG.get(config.model_type, {}))
-    # No memory for new weights, since those of the model are assigned.
+    # The device "meta" allocates no memory for weights, which are assigned below.
     with torch.device("meta"):
         classifier: Any = AutoModelForSequenceClassification.from_config(config)
     # Some classifiers have no pooler.
@@ -346,7 +346,7 @@ def load_classifier(
     dtype: Dtype = "float32",
     download: bool = False,
 ) -> CrossEncoder | LightCrossEncoder:
-    """Load a folder or hub id; scores are those of sentence-transformers' `predict`."""
+    """Load a folder or hub id; scores equal sentence-transformers' `predict`."""
     folder = find_model(name, download=download)
     activation = _activation(folder)
     window = folder.settings.max_length or NO_LIMIT

@@ -220,7 +220,7 @@ def probabilities(coefficients: Mapping[str, float], features: Floats) -> Floats
     """Return (n,) probabilities of a logistic regression.
 
     Args:
-        coefficients: ``constant`` first, then those of the columns in order.
+        coefficients: ``constant`` first, then one for each column in order.
         features: (n, columns).
     """
     constant, *weights = coefficients.values()

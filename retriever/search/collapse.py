@@ -29,9 +29,9 @@ _MULTIPLIERS = np.array([[2654435761], [2246822519], [3266489917], [668265263]],
 def collapse(hits: Sequence[Hit]) -> list[Hit]:
     """Fold hits into better hits that they nearly repeat, and rank the remaining hits from 1.
 
-    Passages are near-copies if the Jaccard similarity of their sets of three successive words, in
-    lower case and without punctuation, is at least 0.9 (Broder 1997, On the resemblance and
-    containment of documents). Passages of fewer words are near-copies if all their words are
+    Passages are near-copies if the Jaccard similarity of their sets of three successive words is at
+    least 0.9 (Broder 1997, On the resemblance and containment of documents). Case and punctuation
+    make no difference. Passages of fewer words are near-copies if all their words are
     equal. A passage with little or no text is compared with its title. A hit is compared only with
     remaining hits, whose `copies` name the documents folded into them.
     """

@@ -158,7 +158,7 @@ def _spellings(
         alternatives = []
         word_forms = {language: analyzer.forms(word, language) for language in readings}
         for variant, language in product(variants, readings):
-            # "cœur" also has the term "coeur", and in German "jørgensen" has that of "joergensen".
+            # "cœur" also has the term "coeur", and "jørgensen" in German the term of "joergensen".
             bare = without_accents(variant)
             if has_folding and not word_forms[language].isdisjoint(analyzer.forms(bare, language)):
                 continue

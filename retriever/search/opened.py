@@ -440,9 +440,16 @@ class OpenedIndex:
         self._loaded_encoders = {}
 
     def _load_encoder(self, stored: StoredSettings, query: bool) -> Encoder:
-        """Return a shared encoder, or load it."""
-        spec = self._encoder_spec(stored.encoder, query)
+        """Return a shared encoder with the requested backend and number format, or load it."""
         requested = self.requested
+        spec = stored.encoder
+        backend = requested.settings.backend
+        dtype = requested.settings.dtype
+        if not query:
+            backend = backend or spec.settings.backend
+        if not query or spec.settings.dtype == "float32":
+            dtype = dtype or spec.settings.dtype
+        spec = replace(spec, settings=replace(spec.settings, backend=backend, dtype=dtype))
         shared_key = (spec, requested.device, requested.dtype)
         if (shared := _SHARED.get(shared_key)) is not None:
             return shared
@@ -466,16 +473,6 @@ class OpenedIndex:
                 "made: the model behind that name has changed; index again with --recreate"
             )
         return encoder
-
-    def _encoder_spec(self, spec: EncoderSpec, query: bool) -> EncoderSpec:
-        """Return a specification with the requested backend and number format."""
-        backend = self.requested.settings.backend
-        dtype = self.requested.settings.dtype
-        if not query:
-            backend = backend or spec.settings.backend
-        if not query or spec.settings.dtype == "float32":
-            dtype = dtype or spec.settings.dtype
-        return replace(spec, settings=replace(spec.settings, backend=backend, dtype=dtype))
 
     def _check_user_encoder(self, user_encoder: Encoder, stored: StoredSettings) -> None:
         """Raise EncoderMismatchError if the index has another encoder."""

@@ -1,7 +1,8 @@
 """Which documents hold the phrases of a query and none of its excluded texts.
 
 A document holds a phrase in its text, its title, its file name or its keywords. Typographic signs
-equal those of a keyboard. Texts are compared as they are and as a reader sees their markup.
+equal their variants on a keyboard. Texts are compared both as they are and as a reader sees their
+markup.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def narrow_filter(
 
 
 def _rarest_terms(phrase: str, view: View, analyzer: Analyzer) -> frozenset[str]:
-    """Return terms, one of which each document with a phrase has; none without words.
+    """Return terms: each document with a phrase has at least one; none without words.
 
     They belong to the rarest word of the phrase and to the parts of this word, which markup may
     divide: ``**impor**tant``.
@@ -189,7 +190,7 @@ def _rarest_terms(phrase: str, view: View, analyzer: Analyzer) -> frozenset[str]
 
 
 def _terms_of_parts(word: str, view: View, analyzer: Analyzer) -> set[str]:
-    """Return terms, one of which a document with the word in two or three parts has."""
+    """Return terms: a document with the word in two or three parts has at least one."""
     size = len(word)
     if size > _LONGEST:
         return set()

@@ -202,8 +202,9 @@ def _find_hits(
             break
         ranked = replace(ranked, k=4 * ranked.k)
     results = [hits[: settings.k] for hits in results]
-    if reranker is None and batch.opened.query_map is None:
-        results = _judge(batch, settings, results, rankings, ranked.k)
+    is_plain = reranker is None and batch.opened.query_map is None
+    if is_plain and batch.view.setting(CALIBRATION, {}):
+        return _judge(batch, settings, results, rankings, ranked.k)
     return results
 
 
@@ -231,15 +232,13 @@ def _judge(
     rankings: Sequence[Sequence[Hit]],
     k: int,
 ) -> list[list[Hit]]:
-    """Return the hits with probabilities, if the index has a calibration for the mode.
+    """Return the hits with probabilities, if the calibration of the index has the mode.
 
     `rankings` are the best `k` documents of each query; they are ranked again if `k` is too low.
     """
-    view = batch.view
-    if not view.setting(CALIBRATION, {}):
-        return results
     from retriever.search.calibration import HITS, Calibration
 
+    view = batch.view
     calibration = Calibration.read(view, settings.mode)
     if calibration is None:
         return results
@@ -274,7 +273,12 @@ def _rank_batch(
             the texts.
     """
     opened, view, parsed_queries, _, queries, where = batch
-    unknown_settings = _unknown_language_settings(view, settings)
+    # Settings for queries in a language that the encoder does not know.
+    unknown_settings = settings
+    if settings.mode == "hybrid":
+        weight = view.setting(FIT, {}).get("strange_weight")
+        if weight is not None:
+            unknown_settings = replace(settings, fusion=settings.fusion.completed(weight))
     is_scanned = settings.mode == "bm25" and not all(query.terms for query in queries)
     has_operators = any(parsed.phrases or parsed.excluded for parsed in parsed_queries)
     if unknown_settings == settings and not is_scanned and not has_operators:
@@ -297,16 +301,6 @@ def _rank_batch(
         narrowed = narrow_filter(parsed, view, analyzer, where)
         rankings += rank(view, query_settings, [query], narrowed, is_allowed)
     return rankings
-
-
-def _unknown_language_settings(view: View, settings: SearchSettings) -> SearchSettings:
-    """Return the settings for queries in a language that the encoder does not know."""
-    if settings.mode != "hybrid":
-        return settings
-    weight = view.setting(FIT, {}).get("strange_weight")
-    if weight is None:
-        return settings
-    return replace(settings, fusion=settings.fusion.completed(weight))
 
 
 def _is_unknown_language(opened: OpenedIndex, stored: StoredSettings, text: str) -> bool:
@@ -383,28 +377,22 @@ def prepare_queries(
             # An index that replaced this one may have another encoder.
             if encoded_for not in (None, stored.identity):
                 continue
-            _check_encoders(index, stored.encoder, ready, reranker)
+            spec = stored.encoder
+            if reranker is not None:
+                reranker.check(spec)
+            if index.query_map is not None:
+                index.query_map.check(spec)
+            if ready is not None and ready.made_by.fingerprint != spec.fingerprint:
+                raise EncoderMismatchError(
+                    f"{index.store}: the index has the encoder {spec}, but the vectors of "
+                    f"the queries are of {ready.made_by}; encode them with the encoder of the index"
+                )
             terms = [
                 query_terms(index, view, text, has_beginnings=has_beginnings)
                 for text in words or texts
             ]
             yield view, [Query(*pair) for pair in zip(terms, vectors, strict=True)]
             return
-
-
-def _check_encoders(
-    index: OpenedIndex, spec: EncoderSpec, ready: QueryVectors | None, reranker: Reranker | None
-) -> None:
-    """Raise EncoderMismatchError if one part was made for another encoder than the index has."""
-    if reranker is not None:
-        reranker.check(spec)
-    if index.query_map is not None:
-        index.query_map.check(spec)
-    if ready is not None and ready.made_by.fingerprint != spec.fingerprint:
-        raise EncoderMismatchError(
-            f"{index.store}: the index has the encoder {spec}, but the vectors of "
-            f"the queries are of {ready.made_by}; encode them with the encoder of the index"
-        )
 
 
 def _checked_vectors(ready: QueryVectors) -> QueryVectors:

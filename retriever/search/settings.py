@@ -195,11 +195,11 @@ class SearchKeywords(TypedDict, total=False):
 
 
 def search_settings(
-    settings: SearchSettings | None, keywords: Mapping[str, Any], others: Sequence[str] = ()
+    settings: SearchSettings | None, keywords: Mapping[str, Any], other_names: Sequence[str] = ()
 ) -> SearchSettings:
     """Return settings with single fields replaced.
 
-    `others` are further keywords of the caller, for the message on an unknown keyword.
+    `other_names` are further keywords of the caller, for the message on an unknown keyword.
     """
     if settings is None:
         settings = _DEFAULT
@@ -223,7 +223,7 @@ def search_settings(
         for kind in (SearchSettings, FusionSettings, BM25Settings)
     )
     if values:
-        raise unexpected_keyword(min(values), (*SearchKeywords.__annotations__, *others))
+        raise unexpected_keyword(min(values), (*SearchKeywords.__annotations__, *other_names))
     if fusion_values:
         fusion = _changed_fusion(fusion, fusion_values)
     if bm25_values:

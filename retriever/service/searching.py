@@ -1,7 +1,7 @@
 """Routes that search and list documents.
 
-A list is read only up to its first fault, since pydantic would store an error of several hundred
-bytes for every item, and a request may have millions of items.
+A list is read only up to its first fault. Otherwise pydantic would store an error of several
+hundred bytes for every item, of possibly millions of items.
 """
 
 from __future__ import annotations
