@@ -11,10 +11,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-if TYPE_CHECKING:
-    pass
+# JSON types of the values of a field.
+FieldType = Literal["string", "number", "boolean", "array", "object"]
 
 _METADATA = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False

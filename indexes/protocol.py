@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from indexes.bm25.formulas import BM25Settings
     from indexes.filters.grammar import Where
+    from indexes.metadata import FieldType
     from indexes.vectors.choice import Choice
 
 Mode = Literal["dense", "bm25", "hybrid"]
 # The setting that counts the passages of each language. A store keeps it in step with them.
 LANGUAGES = "languages"
-FieldType = Literal["string", "number", "boolean", "array", "object"]
 
 # How long work reports its progress: called with the name of a step and how many units it has;
 # returns what is called with how many more units are done.

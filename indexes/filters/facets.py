@@ -18,8 +18,8 @@ from indexes.filters.grammar import (
     written_field,
     written_value,
 )
-from indexes.metadata import UNKEPT, values_of
-from indexes.protocol import Facet, FacetValue, FieldSummary, FieldType
+from indexes.metadata import UNKEPT, FieldType, values_of
+from indexes.protocol import Facet, FacetValue, FieldSummary
 
 FieldPath = tuple[str, ...]
 

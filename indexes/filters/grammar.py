@@ -1,7 +1,7 @@
 """Metadata filters: a small safe grammar, and the syntax tree that stores make queries from.
 
-The grammar, and what it means, is in docs/ranking.md. No part of a filter enters the SQL text:
-names and values are bound parameters.
+docs/ranking.md has the grammar and its meaning. No part of a filter enters the SQL text: names and
+values are bound parameters.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from unicodedata import normalize
 
 from indexes.errors import ConfigError, FilterError
-from indexes.protocol import FieldType
+
+if TYPE_CHECKING:
+    from indexes.metadata import FieldType
 
 Value = str | int | float
 # A string, a number (an integer of 64 bits or a finite float) or a boolean; 1 is not True.

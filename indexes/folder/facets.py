@@ -26,9 +26,9 @@ from indexes.folder.filtering import LISTED, WAITING, Condition, matching_passag
 from indexes.folder.metadata_values import field_numbers, stored_values, unkept_positions
 from indexes.folder.segment import LiveSegment, contained
 from indexes.folder.value_ranks import RanksCache
-from indexes.metadata import UNKEPT
+from indexes.metadata import UNKEPT, FieldType
 from indexes.passage_mask import PassageMask
-from indexes.protocol import FieldSummary, FieldType
+from indexes.protocol import FieldSummary
 
 # By segment and manifest, the position of the first passage of each passage's document.
 Owners = dict[tuple[int, str], NDArray[np.int64] | None]

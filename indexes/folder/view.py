@@ -32,13 +32,12 @@ from indexes.folder.connection import (
 from indexes.folder.documents import checked_passages, document_columns, stored_languages
 from indexes.folder.lock import recover_replacement, remains
 from indexes.folder.segment import PENDING, LiveSegment, contained, live_segments
-from indexes.metadata import document_checksum
+from indexes.metadata import FieldType, document_checksum
 from indexes.protocol import (
     CONTENT_BYTES,
     Candidates,
     Facets,
     FieldSummary,
-    FieldType,
     Mode,
     Passage,
     Query,

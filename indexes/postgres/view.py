@@ -24,7 +24,7 @@ from indexes.bm25.scoring import plain_terms, text_and_label_counts, with_labels
 from indexes.errors import ClosedIndexError, DamagedIndexError, NotAnIndexError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
-from indexes.metadata import document_checksum
+from indexes.metadata import FieldType, document_checksum
 from indexes.postgres.connection import Connection, PostgresLocation, connect, database_errors
 from indexes.postgres.filters import MATCHES_ALL, decode_metadata, sql_condition
 from indexes.postgres.postings import (
@@ -44,7 +44,6 @@ from indexes.protocol import (
     Expansion,
     Facets,
     FieldSummary,
-    FieldType,
     Passage,
     StoredDocument,
     Term,

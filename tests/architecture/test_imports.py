@@ -9,8 +9,32 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ["indexes", "retriever", "eval", "cli"]
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "pyarrow", "matplotlib", "ray"}
+STORES = ["folder", "milvus", "postgres"]
 # Names that the façade of `indexes` offers.
 MAX_INDEXES_NAMES = 60
+# Modules that import each other, where one of the imports is for types. Only to shrink.
+TYPED_CIRCLES = [
+    {"indexes.postgres.ranking", "indexes.postgres.view"},
+    {"retriever.documents.document", "retriever.documents.kinds"},
+    {
+        "retriever.encoders.encoder",
+        "retriever.encoders.given",
+        "retriever.encoders.meta.model",
+        "retriever.encoders.meta.sources",
+        "retriever.encoders.registry",
+        "retriever.encoders.spec",
+        "retriever.encoders.transformer.backbone",
+        "retriever.encoders.transformer.model",
+        "retriever.encoders.transformer.word_pieces",
+    },
+    {"retriever.index.index", "retriever.index.refreshing"},
+    {
+        "retriever.index.source_changes",
+        "retriever.index.source_files",
+        "retriever.index.sources",
+    },
+    {"retriever.search.opened", "retriever.search.queries"},
+]
 # Their classes are torch's own kind; others import these modules where they are used.
 TORCH_CLASSES = {"retriever.rerankers.scorers"}
 
@@ -56,6 +80,41 @@ def test_no_modules_import_each_other(trees):
     graphlib.TopologicalSorter(graph).prepare()
 
 
+def test_types_close_no_circle_but_these(trees):
+    """Imports for types counted."""
+    names = {_module(path).removesuffix(".__init__"): path for path in trees}
+    circles = _circles({name: _named(trees[path], names) for name, path in names.items()})
+    assert all(any(circle <= known for known in TYPED_CIRCLES) for circle in circles), circles
+
+
+def _circles(graph):
+    """The largest sets of modules in which each imports each other, directly or not."""
+    reached = {}
+    for name in graph:
+        modules = list(graph[name])
+        seen = set(modules)
+        for module in modules:
+            modules += graph[module] - seen
+            seen |= graph[module]
+        reached[name] = seen
+    circles = {
+        frozenset(module for module in seen | {name} if name in reached[module])
+        for name, seen in reached.items()
+    }
+    return {circle for circle in circles if len(circle) > 1}
+
+
+def _named(tree, names):
+    """The modules that its imports name, wherever they stand."""
+    modules = set()
+    for node, name in _imports(ast.walk(tree)):
+        inner = set()
+        if isinstance(node, ast.ImportFrom):
+            inner = {f"{name}.{alias.name}" for alias in node.names} & names.keys()
+        modules |= inner or {name}
+    return modules & names.keys()
+
+
 def _imported(tree, names):
     """The modules that its code imports when it runs."""
     nodes, found = [tree], set()
@@ -85,6 +144,30 @@ def test_other_packages_enter_indexes_through_its_facade_errors_and_settings(tre
 def test_facade_of_indexes_stays_small():
     lines = (ROOT / "indexes/__init__.pyi").read_text().splitlines()
     assert sum(line.startswith("from ") for line in lines) <= MAX_INDEXES_NAMES
+
+
+def test_shared_modules_of_indexes_import_no_store(trees):
+    """Bm25, vectors, filters, facets, the protocol and the other modules that all stores use."""
+    for path, tree in trees.items():
+        parts = path.relative_to(ROOT).parts
+        # The location chooses the store.
+        if parts[0] == "indexes" and parts[1] not in (*STORES, "location.py"):
+            assert not _imported_stores(tree), path
+
+
+def test_no_store_imports_another(trees):
+    for path, tree in trees.items():
+        parts = path.relative_to(ROOT).parts
+        if parts[0] == "indexes" and parts[1] in STORES:
+            assert _imported_stores(tree) <= {parts[1]}, path
+
+
+def _imported_stores(tree):
+    names = [name.split(".") for _, name in _imports(ast.walk(tree))]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "indexes":
+            names += [["indexes", alias.name] for alias in node.names]
+    return {name[1] for name in names if name[0] == "indexes" and name[1:]} & set(STORES)
 
 
 def _module(path):
