@@ -1,4 +1,4 @@
-"""What an index holds, and vectors of a corpus, as files that this and other programs read.
+"""Write an index, or vectors of a corpus, to files that this and other programs read.
 
 docs/moving.md describes them. Documents are in ascending order of ids, passages in the order of the
 text; all of them belong to one commit. Memory does not grow with the index.
@@ -44,7 +44,7 @@ _WINDOW = 8192
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export wrote, and into which files, the requested one first."""
+    """Counts of an export, and the files that it wrote, the requested one first."""
 
     documents: int
     passages: int
@@ -77,9 +77,11 @@ def export_jsonl(
         StorageError: the disk is full or cannot be written, or `output` is a folder.
         NotAnIndexError, FormatVersionError, DamagedIndexError
     """
-    found = [getattr(names, field.name) or field.name for field in fields(names)]
-    if len(set(found)) != len(found):
-        raise ConfigError(f"two fields have one name among {', '.join(found)}; name each once")
+    field_names = [getattr(names, field.name) or field.name for field in fields(names)]
+    if len(set(field_names)) != len(field_names):
+        raise ConfigError(
+            f"two fields have one name among {', '.join(field_names)}; name each once"
+        )
     with _pinned(folder) as (store, view):
         if not isinstance(output, Path):
             return _write_lines(view, _stream_writer(output), vectors, names, progress)
@@ -115,14 +117,14 @@ def export_npy(
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             for batch in _batches(view):
-                found = _vectors(view, batch)
-                file.write(found.tobytes())
+                vectors = _vectors(view, batch)
+                file.write(vectors.tobytes())
                 for document in batch:
                     for _, start, stop in document.passages:
                         row = {"id": document.id, "start": start, "stop": stop}
                         ids.write(json.dumps(row, ensure_ascii=False) + "\n")
-                documents = documents + len(batch)
-                rows = rows + len(found)
+                documents += len(batch)
+                rows += len(vectors)
                 if progress is not None:
                     progress(len(batch))
         if rows != shape[0]:
@@ -142,7 +144,8 @@ def encode_to_file(
     """Write vectors, and ids beside them; returns the numbers of texts and of those cut."""
     check_output(output, ".npy")
     ids_file = ids_file_of(output)
-    rows = truncated = 0
+    rows = 0
+    truncated = 0
     stream = iter(documents)
     with (
         whole_files(ids_file, output) as (new_ids, new),
@@ -172,12 +175,12 @@ def encode_to_file(
 
 
 def encoder_file(path: Path) -> Path:
-    """The file with the specification of the encoder that made the vectors in `path`."""
+    """Return the file that specifies the encoder of the vectors in `path`."""
     return path.with_name(path.name.removesuffix(".gz")).with_suffix(".encoder.json")
 
 
 def ids_file_of(path: Path) -> Path:
-    """Where the ids of the rows of the .npy file `path` lie."""
+    """Return the file with the ids of the rows of the .npy file `path`."""
     return path.with_suffix(".ids.jsonl")
 
 
@@ -199,7 +202,7 @@ def _pinned(folder: str | Path | Store) -> Iterator[tuple[Store, View]]:
 
 
 def _stream_writer(stream: TextIO) -> Callable[[str], object]:
-    """Writes to a stream; its errors are not taken for those of the index."""
+    """Return a function that writes to a stream, whose errors name the stream."""
     name = Path(str(getattr(stream, "name", "output")))
 
     def write(text: str) -> None:
@@ -216,16 +219,17 @@ def _write_lines(
     names: Fields,
     progress: Callable[[int], object] | None,
 ) -> Exported:
-    documents = passages = 0
+    documents = 0
+    passages = 0
     for batch in _batches(view):
-        found = iter(_vectors(view, batch) if vectors else ())
+        batch_vectors = iter(_vectors(view, batch) if vectors else ())
         for document in batch:
             line = json.dumps(_record(document, names, vectors), ensure_ascii=False)
             if vectors:
-                line = f'{line[:-1]}, "{VECTORS_FIELD}": [{_passages(document, found)}]}}'
+                line = f'{line[:-1]}, "{VECTORS_FIELD}": [{_passages(document, batch_vectors)}]}}'
             write(line + "\n")
-            documents = documents + 1
-            passages = passages + len(document.passages)
+            documents += 1
+            passages += len(document.passages)
         if progress is not None:
             progress(len(batch))
     return Exported(documents, passages, ())
@@ -237,21 +241,21 @@ def _record(document: StoredDocument, names: Fields, vectors: bool) -> dict[str,
         record[names.title or "title"] = document.title
     record[names.text or "text"] = document.text
     # A document without title has no field of that name, and its metadata must not have one.
-    taken = {
+    reserved = {
         names.id or "id": "id: choose another with --id-field",
         names.title or "title": "title: choose another with --title-field",
         names.text or "text": "text: choose another with --text-field",
     }
     if document.outline:
-        taken[OUTLINE_NAME] = "outline: rename that field"
+        reserved[OUTLINE_NAME] = "outline: rename that field"
         record[OUTLINE_NAME] = json.loads(document.outline)
     if vectors:
-        taken[VECTORS_FIELD] = "vectors: leave --vectors out and export them as .npy"
+        reserved[VECTORS_FIELD] = "vectors: leave --vectors out and export them as .npy"
     for name in document.metadata:
-        if name in taken:
+        if name in reserved:
             raise ConfigError(
                 f"document {document.id!r}: its metadata has a field {name!r}, the name that the "
-                f"export uses for the {taken[name]}"
+                f"export uses for the {reserved[name]}"
             )
     return {**record, **document.metadata}
 
@@ -279,4 +283,4 @@ def _batches(view: View) -> Iterator[list[StoredDocument]]:
 
 
 def _vectors(view: View, batch: list[StoredDocument]) -> NDArray[np.float32]:
-    return view.vectors([passage for one in batch for passage, _, _ in one.passages])
+    return view.vectors([passage for document in batch for passage, _, _ in document.passages])

@@ -173,10 +173,10 @@ class Index:
             encoder: an `Encoder`, or anything with ``encode(texts)`` that returns (texts,
                 dimensions) numbers, such as a `SentenceTransformer`; in place of `model`. Its
                 name and its vectors of fixed texts guard the index against another encoder.
-            device: as of `open`.
-            download: as of `open`.
-            dtype: as of `open`.
-            lock_timeout: as of `open`.
+            device: see `open`.
+            download: see `open`.
+            dtype: see `open`.
+            lock_timeout: see `open`.
             exist_ok: False refuses an index that exists.
             settings: `analyzer` (`AnalyzerSettings`), `passages` (`PassageSettings`) and
                 `structures` (`StructureSettings`), each as a whole or field by field:
@@ -517,7 +517,7 @@ class Index:
 
     @property
     def query_map(self) -> QueryMap | None:
-        """What maps the vectors of queries before every search; see `load_query_map`.
+        """Map of the vectors of queries, applied before every search; see `load_query_map`.
 
         Set it before the first search; EncoderMismatchError if it is for another encoder.
         """
@@ -705,7 +705,7 @@ class Index:
     def candidates(
         self, texts: Sequence[str], settings: SearchSettings | None = None
     ) -> list[ScoredPassages]:
-        """What the mode ``hybrid`` fuses for each query, to try several fusions with one search.
+        """Return the scores that ``hybrid`` fuses, to try several fusions with one search.
 
         The queries are encoded together. Raises what `search_many` raises.
         """
@@ -779,7 +779,7 @@ class Index:
             return view.fields()
 
     def filter_warning(self, where: str) -> str | None:
-        """What is doubtful about a filter, which searches warn of and `delete_where` refuses.
+        """Return what is doubtful about a filter; searches warn of it, `delete_where` refuses it.
 
         Doubtful are a field that no document has, and a comparison with a type that no document has
         in the field: ``year = "2020"`` where years are numbers, ``tags = "geo"`` where tags are
@@ -863,7 +863,7 @@ class Index:
         return describe_hits(self._opened, hits, requested, where)
 
     def hit_features(self, text: str, hits: Sequence[Hit], mode: Mode) -> NDArray[np.float64]:
-        """What tells whether hits of a query are relevant; see `retriever.search.calibration`."""
+        """Return features of hits that predict relevance; see `retriever.search.calibration`."""
         from retriever.index.query_advice import measure_hits
 
         return measure_hits(self._opened, text, hits, mode)
@@ -897,7 +897,7 @@ class Index:
         return judge_answer(self._opened, hits, requested, least)
 
     def info(self) -> dict[str, Any]:
-        """What the index is and holds, as JSON values.
+        """Describe the index and its content, as JSON values.
 
         Sizes are in bytes; ``remains`` names what interrupted commands left beside it, and what
         to do about each.

@@ -83,8 +83,8 @@ class Progress(Protocol):
 class ShardProgress(Progress, Protocol):
     """Receives the progress of `encode_shards`, by all processes."""
 
-    def finished(self, reached: int) -> None:
-        """End a shard, made or found; `reached` is the source's byte offset of its end."""
+    def finished(self, bytes_read: int) -> None:
+        """End a shard, made or found; `bytes_read` is the source's byte offset of its end."""
         return
 
 

@@ -49,7 +49,7 @@ def _open_chroma(path: str, spec: EncoderSpec, fields: Fields) -> Iterator[Ready
         # Validates the format of the folder, and never changes it.
         settings = Settings(anonymized_telemetry=False, migrations="validate")
         client = stack.enter_context(closing(PersistentClient(str(folder), settings)))
-        names = sorted(one.name for one in client.list_collections())
+        names = sorted(collection.name for collection in client.list_collections())
     # Chroma has errors of many kinds.
     except Exception as error:
         stack.close()
@@ -139,7 +139,8 @@ def _lance_table(path: str) -> tuple[Path, str]:
     folder = Path(path)
     if folder.with_name(folder.name + _LANCE).is_dir():
         return folder.parent, folder.name
-    names = sorted(one.stem for one in folder.glob(f"*{_LANCE}") if one.is_dir())
+    tables = folder.glob(f"*{_LANCE}")
+    names = sorted(table.stem for table in tables if table.is_dir())
     if len(names) == 1:
         return folder, names[0]
     raise SourceError(

@@ -1,4 +1,4 @@
-"""What an index knows of a query beside its hits: terms, corrections, reasons and answers."""
+"""Facts about a query beside its hits: terms, corrections, reasons and answers."""
 
 from __future__ import annotations
 

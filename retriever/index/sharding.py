@@ -41,7 +41,7 @@ _CONNECT_SECONDS = 5.0
 
 @dataclass(slots=True)
 class EncodedShards:
-    """What `encode_shards` did.
+    """Counts of what `encode_shards` did.
 
     Attributes:
         shards: how many the folder holds.
@@ -85,15 +85,15 @@ def encode_shards(
     made. Settings that are not given are those of the folder's plan, or the defaults.
 
     Args:
-        source: the documents, as of `Index.add`, read once as a stream; the same ones in the same
-            order each time. Of equal ids the last one stands, in the index too.
+        source: the documents, as `Index.add` takes them, read once as a stream. They are the same
+            ones in the same order each time. Of equal ids the last one stands, in the index too.
         folder: does not exist, is empty, or holds shards.
-        model: the encoder, as of `Index.create`, as the next two.
+        model: the encoder; see `Index.create`.
         device: None uses a GPU if there is one.
         download: allow downloads.
         analyzer: of the terms. An index with another one analyzes the texts itself.
         on_long: ``split``, ``truncate``, or ``error``, which refuses texts longer than the window.
-        context: ``title``, ``headings`` or ``none``, as of `PassageSettings`.
+        context: ``title``, ``headings`` or ``none``; see `PassageSettings`.
         shard_size: maximum number of documents of a shard, 10,000 by default; one with more than
             32 MiB of text is smaller.
         workers: number of processes, each with an encoder of its own and its share of the cores;
@@ -139,21 +139,21 @@ def encode_shards(
         progress = progress or NoProgress()
         report = EncodedShards(dimensions=plan.encoder.dimensions)
         todo = _missing(job, blocks(source, plan.shard_size), report, progress)
-        made: Iterator[tuple[Block, ShardFacts]]
+        new_shards: Iterator[tuple[Block, ShardFacts]]
         alone = ray is None and workers in (None, 1)
         if alone:
-            made = ((block, job.make(block, encoder, progress)) for block in todo)
+            new_shards = ((block, job.make(block, encoder, progress)) for block in todo)
         elif ray is None:
             del encoder
-            made = _by_workers(job, todo, workers or 1)
+            new_shards = _by_workers(job, todo, workers or 1)
         else:
-            made = _on_ray(job, todo, ray, workers)
-        for block, facts in made:
+            new_shards = _on_ray(job, todo, ray, workers)
+        for block, facts in new_shards:
             if not alone:
                 progress.encoded(facts.passages, facts.pieces)
             report.made += 1
             _count(report, facts)
-            progress.finished(block.reached)
+            progress.finished(block.bytes_read)
         _complete(folder, plan, report)
         return report
 
@@ -161,10 +161,10 @@ def encode_shards(
 def _missing(
     job: ShardJob, todo: Iterable[Block], report: EncodedShards, progress: ShardProgress
 ) -> Iterator[Block]:
-    """The blocks whose shards are missing or damaged; the others are counted."""
+    """Yield the blocks whose shards are missing or damaged; count the others."""
     for block in todo:
         try:
-            facts = job.found(block)
+            facts = job.read_existing(block)
         except DamagedIndexError as error:
             report.damaged.append(str(error))
             facts = None
@@ -172,7 +172,7 @@ def _missing(
             yield block
         else:
             _count(report, facts)
-            progress.finished(block.reached)
+            progress.finished(block.bytes_read)
 
 
 def _count(report: EncodedShards, facts: ShardFacts) -> None:
@@ -183,14 +183,14 @@ def _count(report: EncodedShards, facts: ShardFacts) -> None:
 
 def _complete(folder: Path, plan: Plan, report: EncodedShards) -> None:
     """Write into the plan that all shards are there, unless they differ from the source's."""
-    held = {int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdecimal()}
+    stored = {int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdecimal()}
     expected = set(range(report.shards))
-    if missing := expected - held:
+    if missing := expected - stored:
         raise StorageError(
             f"{shard_path(folder, min(missing))}: another machine made it, but it is not here; "
             "choose a folder on a file system that all nodes share"
         )
-    if surplus := held - expected:
+    if surplus := stored - expected:
         raise SourceError(
             f"{shard_path(folder, min(surplus))}: the source ended before this shard and has "
             "fewer documents than before; encode the changed source into another folder"
@@ -204,11 +204,11 @@ def _planned(
     folder: Path,
     choice: ModelChoice,
     analyzer: AnalyzerSettings | None,
-    asked: Mapping[str, Any],
+    requested: Mapping[str, Any],
     shard_size: int | None,
 ) -> tuple[Plan, Encoder]:
-    """The plan of a folder, or a new one, and the encoder that it names."""
-    asked = {name: value for name, value in asked.items() if value is not None}
+    """Return the plan of a folder, or a new one, and the encoder that it names."""
+    requested = {name: value for name, value in requested.items() if value is not None}
     if not is_shards(folder):
         encoder = choice.load()
         terms = Analyzer(analyzer)
@@ -217,13 +217,13 @@ def _planned(
             probe_lists(encoder),
             terms.settings,
             sorted(terms.stop_list),
-            PassageSettings(**asked),
+            PassageSettings(**requested),
             shard_size or _SHARD_SIZE,
         )
         plan.write(folder)
         return plan, encoder
     plan = Plan.read(folder)
-    passages = replace(plan.passages, **asked)
+    passages = replace(plan.passages, **requested)
     plan.require(folder, {"analyzer": analyzer, "passages": passages, "shard_size": shard_size})
     if choice.encoder:
         encoder = choice.load()
@@ -261,7 +261,7 @@ def _by_workers(
                 connection.send(block)
                 block = next(todo, None)
             ready = wait([*busy])
-            for connection in [one for one in busy if one in ready]:
+            for connection in [connection for connection in busy if connection in ready]:
                 done = busy.pop(connection)
                 try:
                     result = connection.recv()
@@ -313,13 +313,13 @@ def _work(job: ShardJob, connection: Connection, place: int, workers: int) -> No
         except (EOFError, OSError):
             # The parent closed its end, or is gone, perhaps in the middle of a block.
             return
-        made = _made(job, block)
+        result = _make_shard(job, block)
         with suppress(ConnectionError):
-            connection.send(made)
+            connection.send(result)
 
 
-def _made(job: ShardJob, block: Block) -> ShardFacts | RetrieverError:
-    """A shard, or an error that is no fault of the machine; a process keeps its encoder."""
+def _make_shard(job: ShardJob, block: Block) -> ShardFacts | RetrieverError:
+    """Make a shard, or return the error that prevents it; a process keeps its encoder."""
     try:
         return job.make(block, job.load(), NoProgress())
     except RetrieverError as error:
@@ -345,14 +345,14 @@ def _on_ray(
         from ray.exceptions import RayError
 
         size, share = _shares(ray.nodes(), workers)
-        make = ray.remote(**share, max_retries=-1, max_calls=0)(_made)
-        there = ray.put(replace(job, folder=job.folder.resolve()))
+        make = ray.remote(**share, max_retries=-1, max_calls=0)(_make_shard)
+        job_reference = ray.put(replace(job, folder=job.folder.resolve()))
         running: dict[Any, Block] = {}
         block = next(todo, None)
         try:
             while block is not None or running:
                 while block is not None and len(running) < size:
-                    running[make.remote(there, block)] = block
+                    running[make.remote(job_reference, block)] = block
                     block = next(todo, None)
                 [done], _ = ray.wait([*running])
                 result = ray.get(done)
@@ -367,7 +367,7 @@ def _on_ray(
 
 
 def _shares(nodes: Sequence[Mapping[str, Any]], workers: int | None) -> tuple[int, dict[str, Any]]:
-    """How many shards are made at once, and what each takes: a GPU, or all cores of a node."""
+    """Return how many shards are made at once, and what each takes: a GPU or cores of a node."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     gpus = int(sum(node.get("GPU", 0) for node in alive))
     if gpus:
@@ -380,7 +380,7 @@ def _shares(nodes: Sequence[Mapping[str, Any]], workers: int | None) -> tuple[in
 
 @contextmanager
 def _cluster(address: str) -> Iterator[None]:
-    """A connection to a cluster, or the one that the program has."""
+    """Connect to a cluster, unless the program is connected already."""
     # Read when ray is imported.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray

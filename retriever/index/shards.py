@@ -48,7 +48,7 @@ _WHOLE = CommitSettings(passages=2**62, characters=2**62, seconds=math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all shards of a folder have in common; the last two are None while unknown."""
+    """The settings that all shards of a folder share; the last two are None while unknown."""
 
     encoder: EncoderSpec
     probes: list[list[float]]  # vectors of fixed texts, of an encoder behind a URL
@@ -61,14 +61,14 @@ class Plan:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The plan of a folder."""
+        """Read the plan of a folder."""
         path = folder / PLAN_FILE
         try:
             value = json.loads(path.read_text("utf-8"))
-            if (found := value.pop("format")) > FORMAT:
+            if (stored_format := value.pop("format")) > FORMAT:
                 raise FormatVersionError(
-                    f"{path}: expected shards of format {FORMAT} or older, found {found}: a newer "
-                    "release made them; upgrade layer-retriever"
+                    f"{path}: expected shards of format {FORMAT} or older, found {stored_format}: "
+                    "a newer release made them; upgrade layer-retriever"
                 )
             value.pop("fingerprint")
             value.pop("source_bytes", None)
@@ -95,7 +95,7 @@ class Plan:
         write_lines(folder / PLAN_FILE, [text], "the plan")
 
     def common(self) -> dict[str, Any]:
-        """What decides the content of a shard, as JSON values; each shard repeats it."""
+        """Return the settings that decide the content of a shard, as JSON values."""
         return {
             "encoder": self.encoder.to_json(),
             "fingerprint": self.encoder.fingerprint,
@@ -105,9 +105,9 @@ class Plan:
             "shard_size": self.shard_size,
         }
 
-    def require(self, folder: Path, asked: Mapping[str, object]) -> None:
+    def require(self, folder: Path, requested: Mapping[str, object]) -> None:
         """Refuse other settings, by the names of attributes, than those of this plan."""
-        for name, value in asked.items():
+        for name, value in requested.items():
             own = getattr(self, name)
             is_same = value in (None, own)
             if isinstance(value, EncoderSpec):
@@ -116,21 +116,16 @@ class Plan:
             elif isinstance(value, AnalyzerSettings):
                 is_same = own == as_held(value, own)
             if not is_same:
-                found, wanted = (
-                    describe_settings(one)
-                    if isinstance(one, AnalyzerSettings | PassageSettings)
-                    else one
-                    for one in (own, value)
-                )
                 raise ConfigError(
-                    f"{folder}: the shards were begun with {name.replace('_', ' ')} {found}, but "
-                    f"{wanted} was asked for; give the same settings, or choose another folder"
+                    f"{folder}: the shards were begun with {name.replace('_', ' ')} "
+                    f"{_describe_setting(own)}, but {_describe_setting(value)} was asked for; "
+                    "give the same settings, or choose another folder"
                 )
 
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """What the manifest of a shard says of it."""
+    """The facts of a shard, as its manifest has them."""
 
     number: int
     first: int  # places in the source, counted from 1
@@ -145,24 +140,29 @@ class ShardFacts:
 
 
 def shard_path(folder: Path, number: int) -> Path:
-    """The file of a shard."""
+    """Return the file of a shard."""
     return folder / f"{number:06}.safetensors"
 
 
 def documents_json(documents: Iterable[Document | NewDocument]) -> bytes:
-    """Documents as JSON Lines: what is hashed, sent to workers and stored."""
+    """Return documents as JSON Lines, which are hashed, sent to workers and stored."""
     lines = []
-    for one in documents:
-        record = {"id": one.id, "title": one.title, "text": one.text, "metadata": one.metadata}
-        if one.outline:
-            given = one.outline
-            record["outline"] = given if isinstance(given, str) else outline_json(given)
+    for document in documents:
+        record = {
+            "id": document.id,
+            "title": document.title,
+            "text": document.text,
+            "metadata": document.metadata,
+        }
+        if document.outline:
+            outline = document.outline
+            record["outline"] = outline if isinstance(outline, str) else outline_json(outline)
         lines.append(json.dumps(record, ensure_ascii=False).encode() + b"\n")
     return b"".join(lines)
 
 
 def read_documents(lines: bytes) -> Iterator[Document]:
-    """The documents of `documents_json`."""
+    """Yield the documents of `documents_json`."""
     # Not `splitlines`, which takes more characters than line feeds for ends of lines.
     for line in lines.split(b"\n")[:-1]:
         record = json.loads(line)
@@ -188,12 +188,13 @@ def write_shard(
         term_counts.append(len(counts))
         for term, count in counts.items():
             pairs.extend((vocabulary.setdefault(term, len(vocabulary)), count))
-    hashes = b"".join(one.hash for one in documents)
+    hashes = b"".join(document.hash for document in documents)
+    spans = [span for document in documents for span in document.spans]
     tensors: dict[str, NDArray[Any]] = {
         "documents": _bytes(documents_json(documents)),
         "hashes": _bytes(hashes).reshape(len(documents), -1 if hashes else 16),
-        "passage_counts": np.array([len(one.spans) for one in documents], np.int32),
-        "spans": np.array([*chain(*(one.spans for one in documents))], np.int64).reshape(-1, 2),
+        "passage_counts": np.array([len(document.spans) for document in documents], np.int32),
+        "spans": np.array(spans, np.int64).reshape(-1, 2),
         "vectors": np.ascontiguousarray(vectors, np.float32),
         "vocabulary": _bytes(json.dumps(list(vocabulary), ensure_ascii=False).encode()),
         "term_counts": np.array(term_counts, np.int32),
@@ -207,32 +208,32 @@ def write_shard(
 
 
 def read_shard(folder: Path, plan: Plan, number: int) -> tuple[ShardFacts, dict[str, NDArray[Any]]]:
-    """What a shard's manifest says, and its tensors, after their checksum was compared."""
+    """Return the facts and the tensors of a shard, after their checksum was compared."""
     from safetensors import SafetensorError, safe_open
 
     path = shard_path(folder, number)
     try:
         with safe_open(path, framework="numpy") as file:
-            said = json.loads((file.metadata() or {})["manifest"])
+            manifest = json.loads((file.metadata() or {})["manifest"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        expected = said.pop("sha256")
+        expected = manifest.pop("sha256")
     except FileNotFoundError as error:
         raise DamagedIndexError(f"{path}: the file is missing; {_AGAIN}") from error
     # The header is read before its checksum can be compared.
     except (SafetensorError, OSError, *_UNREADABLE) as error:
         reason = " ".join(str(error).split())
         raise DamagedIndexError(f"{path}: not a readable shard ({reason}); {_AGAIN}") from error
-    found = _checksum(said, tensors)
-    if found != expected:
+    checksum = _checksum(manifest, tensors)
+    if checksum != expected:
         raise DamagedIndexError(
-            f"{path}: its content was altered (expected SHA-256 {expected}, found {found}); "
+            f"{path}: its content was altered (expected SHA-256 {expected}, found {checksum}); "
             f"{_AGAIN}"
         )
-    if (said["format"], said["plan"]) != (FORMAT, plan.common()):
+    if (manifest["format"], manifest["plan"]) != (FORMAT, plan.common()):
         raise DamagedIndexError(
             f"{path}: made with other settings than those of {folder / PLAN_FILE}; {_AGAIN}"
         )
-    facts = ShardFacts(**said["shard"])
+    facts = ShardFacts(**manifest["shard"])
     if facts.number != number:
         raise DamagedIndexError(
             f"{path}: expected shard {number}, found shard {facts.number}; {_AGAIN}"
@@ -243,7 +244,7 @@ def read_shard(folder: Path, plan: Plan, number: int) -> tuple[ShardFacts, dict[
 def _documents(
     facts: ShardFacts, tensors: Mapping[str, NDArray[Any]], analyzer: str
 ) -> Iterator[ReadyDocument]:
-    """The documents with their passages, vectors and terms, in the order of the source."""
+    """Yield the documents with their passages, vectors and terms, in the order of the source."""
     pairs = tensors["terms"]
     vocabulary = json.loads(tensors["vocabulary"].tobytes())
     ends = [0, *np.cumsum(tensors["term_counts"], dtype=np.int64).tolist()]
@@ -255,7 +256,7 @@ def _documents(
         start = stop
         stop = stop + count
         terms = [
-            [*chain(*(repeat(vocabulary[one], n) for one, n in pairs[low:high].tolist()))]
+            [*chain(*(repeat(vocabulary[term], n) for term, n in pairs[low:high].tolist()))]
             for low, high in pairwise(ends[start : stop + 1])
         ]
         yield ReadyDocument(
@@ -268,17 +269,17 @@ def _documents(
 
 
 def read_shards(folder: str | Path) -> Iterator[ReadyDocument]:
-    """The documents of shards with their passages, vectors and terms, as `Index.add` takes them.
+    """Yield the documents of shards with passages, vectors and terms, as `Index.add` takes them.
 
     They are in the order of the source. One shard is in memory at a time; it is compared with its
-    checksum before its first document is given.
+    checksum before its first document is yielded.
 
     Args:
-        folder: that `encode_shards` made.
+        folder: a folder of `encode_shards`.
 
     Raises:
         SourceError: the folder holds no shards, or some are not made yet.
-        DamagedIndexError: a shard is missing or altered; the documents before it are given.
+        DamagedIndexError: a shard is missing or altered; the documents before it are yielded.
     """
     folder = Path(folder)
     plan = Plan.read(folder)
@@ -295,6 +296,13 @@ def read_shards(folder: str | Path) -> Iterator[ReadyDocument]:
 def is_shards(folder: Path) -> bool:
     """Whether a folder holds shards."""
     return (folder / PLAN_FILE).is_file()
+
+
+def _describe_setting(value: object) -> object:
+    """Return a setting as a message names it."""
+    if isinstance(value, AnalyzerSettings | PassageSettings):
+        return describe_settings(value)
+    return value
 
 
 def _bytes(content: bytes) -> NDArray[np.uint8]:
@@ -318,7 +326,7 @@ class Block:
     documents: int
     lines: bytes  # as `documents_json`
     digest: str  # the SHA-256 of these
-    reached: int  # bytes of the source that were read when the block was complete
+    bytes_read: int  # bytes of the source that were read when the block was complete
 
 
 def blocks(source: Iterable[AnyDocument], shard_size: int) -> Iterator[Block]:
@@ -329,12 +337,12 @@ def blocks(source: Iterable[AnyDocument], shard_size: int) -> Iterator[Block]:
     size = 0
 
     def block() -> Block:
-        whole = b"".join(lines)
-        reached = getattr(source, "bytes_read", 0)
-        return Block(number, first, len(lines), whole, hashlib.sha256(whole).hexdigest(), reached)
+        content = b"".join(lines)
+        digest = hashlib.sha256(content).hexdigest()
+        return Block(number, first, len(lines), content, digest, getattr(source, "bytes_read", 0))
 
-    for one in source:
-        document = as_document(one)
+    for record in source:
+        document = as_document(record)
         fault = document_fault(document)
         if fault is not None:
             raise SourceError(f"document {document.id!r}: {fault}")
@@ -342,8 +350,8 @@ def blocks(source: Iterable[AnyDocument], shard_size: int) -> Iterator[Block]:
         size += len(lines[-1])
         if len(lines) == shard_size or size >= _BLOCK_BYTES:
             yield block()
-            number = number + 1
-            first = first + len(lines)
+            number += 1
+            first += len(lines)
             lines = []
             size = 0
     if lines:
@@ -352,7 +360,7 @@ def blocks(source: Iterable[AnyDocument], shard_size: int) -> Iterator[Block]:
 
 @dataclass(frozen=True, slots=True)
 class ShardJob:
-    """What a process needs to make shards; `on_long` ``error`` refuses texts beyond the window."""
+    """The settings of a process that makes shards; see `encode_shards`."""
 
     folder: Path
     plan: Plan
@@ -364,8 +372,8 @@ class ShardJob:
         """The encoder of the plan, loaded once in a process."""
         return _loaded(self.plan.encoder, self.device, self.download)
 
-    def found(self, block: Block) -> ShardFacts | None:
-        """What is known of a shard that is there already and sound; None if it is not there."""
+    def read_existing(self, block: Block) -> ShardFacts | None:
+        """Return the facts of a sound shard that exists already; None if there is none."""
         path = shard_path(self.folder, block.number)
         if not path.exists():
             return None
@@ -380,8 +388,9 @@ class ShardJob:
     def make(self, block: Block, encoder: Encoder, progress: Progress) -> ShardFacts:
         """Make a shard, unless it is there: the scheduler may repeat what a dead process did."""
         with suppress(DamagedIndexError):
-            if (known := self.found(block)) is not None:
-                return known
+            facts = self.read_existing(block)
+            if facts is not None:
+                return facts
         collected = _Collected(encoder.spec.dimensions)
         indexer = Indexer(
             collected,
@@ -406,8 +415,14 @@ class ShardJob:
             pieces=indexer.report.pieces,
             computed=collected.recorded.get(COMPUTED, []),
         )
-        made = collected.documents, collected.vectors, collected.terms
-        write_shard(self.folder, self.plan, facts, *made)
+        write_shard(
+            self.folder,
+            self.plan,
+            facts,
+            collected.documents,
+            collected.vectors,
+            collected.terms,
+        )
         return facts
 
 

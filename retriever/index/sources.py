@@ -1,4 +1,4 @@
-"""What an index remembers of its sources, and what has changed in them since.
+"""The sources that an index remembers, and the files and documents of each.
 
 It is in a small database beside that of the index: the sources with the options of reading them,
 the files of each, and the ids of the documents that each file gave. An id is written there before
