@@ -51,7 +51,7 @@ _DEFAULT_DELTAS = {"bm25+": 1.0, "bm25l": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class BM25Settings(Checked):
-    """How BM25 scores; chosen for each query, not stored in the postings.
+    """The settings of BM25, chosen for each query and not stored in the postings.
 
     Attributes:
         variant: ``lucene``, ``robertson``, ``atire``, ``bm25+``, ``bm25l`` (Kamphuis et al.,
