@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from operator import attrgetter, neg
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -341,14 +341,18 @@ def _best_documents(
         # Equal scores belong to one chunk.
         last = descending[min(start + k, len(positions)) - 1]
         stop = bisect_right(descending, -last, key=neg)
-        chunk: Sequence[int] = range(start, stop)
-        documents = view.documents_of(passages[start:stop])
-        if is_allowed is not None:
-            chunk = [i for i in chunk if is_allowed(documents[passages[i]], passages[i])]
-        numbers = [passages[i] for i in chunk]
+        numbers = passages[start:stop]
+        chunk_scores = descending[start:stop]
+        chunk_positions = positions[start:stop]
+        documents = view.documents_of(numbers)
         ids = [documents[number] for number in numbers]
-        best_of_chunk = best_passages([descending[i] for i in chunk], ids, numbers)
-        for document, i in best_of_chunk.items():
-            best.setdefault(document, positions[chunk[i]])
+        if is_allowed is not None:
+            allowed = list(map(is_allowed, ids, numbers))
+            ids = list(compress(ids, allowed))
+            numbers = list(compress(numbers, allowed))
+            chunk_scores = list(compress(chunk_scores, allowed))
+            chunk_positions = list(compress(chunk_positions, allowed))
+        for document, i in best_passages(chunk_scores, ids, numbers).items():
+            best.setdefault(document, chunk_positions[i])
         start = stop
     return dict(islice(best.items(), k))
