@@ -22,7 +22,10 @@ _METADATA = json.JSONEncoder(
 
 
 def metadata_json(metadata: Any) -> str:
-    """Metadata as it is stored: equal objects have equal text; raises where JSON lacks a value."""
+    """Return the canonical JSON of metadata; raise where JSON cannot represent a value.
+
+    Equal objects have equal text.
+    """
     return _METADATA.encode(metadata)
 
 
@@ -35,10 +38,12 @@ def document_checksum(
     content_hash: bytes,
     outline: str,
 ) -> bytes:
-    """16 bytes over everything that SQLite holds of a document, see `document_columns`."""
+    """Return a checksum of 16 bytes over all stored columns of a document."""
     # The JSON text of a list of them keeps the parts separate, so that nothing can move from one
     # into another unseen; json.dumps takes three times as long.
-    parts = ["null" if one is None else _quoted(one) for one in (id_, title, text, metadata)]
+    parts = [
+        "null" if string is None else _quoted(string) for string in (id_, title, text, metadata)
+    ]
     spans = ", ".join([f"[{number}, {start}, {stop}]" for number, start, stop in passages])
     parts += [f'"{content_hash.hex()}"', f"[{spans}]", *([_quoted(outline)] if outline else [])]
     sealed = f"[{', '.join(parts)}]"
@@ -61,9 +66,9 @@ class Value(NamedTuple):
 def values_of(
     documents: Iterable[tuple[Sequence[int], Mapping[str, Any]]],
 ) -> dict[str, dict[Value, list[int]]]:
-    """The positions that have each value of each field."""
+    """Return the positions of each value of each field."""
     # By Python's type first: 1, 1.0 and True are equal.
-    found: dict[str, dict[type, dict[Any, list[int]]]] = defaultdict(
+    typed: dict[str, dict[type, dict[Any, list[int]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
     for positions, metadata in documents:
@@ -71,9 +76,9 @@ def values_of(
             kind = type(value)
             if kind is list or kind is dict or kind is tuple:
                 value = metadata_json(value)  # noqa: PLW2901
-            found[name][kind][value] += positions
+            typed[name][kind][value] += positions
     fields: dict[str, dict[Value, list[int]]] = {}
-    for name, kinds in found.items():
+    for name, kinds in typed.items():
         # Names end at a NUL, as they do for releases of SQLite.
         cut = "\0" in name
         field = fields.setdefault(name.partition("\0")[0], {})

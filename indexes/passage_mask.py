@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class PassageMask:
-    """Those of the n passages of a segment where an (n,) mask is true."""
+    """The passages of a segment for which an (n,) mask is true."""
 
     def __init__(self, mask: NDArray[np.bool_]) -> None:
         packed = np.packbits(mask, bitorder="little")
@@ -20,17 +20,17 @@ class PassageMask:
         self.count = int(np.bitwise_count(self.bits.view(np.uint64)).sum())
 
     def __len__(self) -> int:
-        """How many passages the segment has."""
+        """Return the number of passages in the segment."""
         return self._size
 
     @cached_property
     def positions(self) -> NDArray[np.int64]:
-        """(count,) int64, ascending."""
+        """Positions of the passages in the mask: (count,) int64, ascending."""
         filled = np.flatnonzero(self.bits)
         places = np.flatnonzero(np.unpackbits(self.bits[filled], bitorder="little"))
         return np.asarray(8 * filled[places >> 3] + (places & 7), np.int64)
 
     def at(self, positions: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """(m,) bool: which of (m,) positions below n are allowed."""
+        """Return, as (m,) bool, whether each of (m,) positions below n is in the mask."""
         shifts = (positions & 7).astype(np.uint8)
         return np.asarray((self.bits[positions >> 3] >> shifts) & 1, np.bool_)

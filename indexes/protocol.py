@@ -1,8 +1,8 @@
-"""What every store of an index can do: a folder, a database or a server.
+"""The interface of every store of an index: a folder, a database or a server.
 
-The folder (`indexes.folder`) is the reference: every other store gives the same ids, and the same
-scores up to 1e-5 wherever its search is exact. What a store cannot do it refuses by name with a
-`ConfigError`; it never answers with something else.
+The folder (`indexes.folder`) is the reference. Every other store returns the same ids, and where
+its search is exact the same scores up to 1e-5. A store refuses an unsupported request with a
+`ConfigError` that names it.
 """
 
 from __future__ import annotations
@@ -206,10 +206,10 @@ class Facets(NamedTuple):
     fields: dict[str, Facet]
 
     def to_json(self) -> dict[str, Any]:
-        """As objects of JSON, under the names of the attributes."""
+        """Return JSON objects whose keys are the names of the attributes."""
         fields = {
-            name: {**one._asdict(), "values": [value._asdict() for value in one.values]}
-            for name, one in self.fields.items()
+            name: {**facet._asdict(), "values": [value._asdict() for value in facet.values]}
+            for name, facet in self.fields.items()
         }
         return {**self._asdict(), "fields": fields}
 
@@ -250,7 +250,7 @@ class Ranking(Protocol):
     """Ranks the passages of one view that one filter allows."""
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
-        """The best passages for each query.
+        """Return the best passages for each query.
 
         ``dense`` takes the `depth` nearest passages, ``bm25`` the `depth` with the highest scores
         among those that hold a query term, ``hybrid`` both, each scored by both. Of passages whose
@@ -297,7 +297,7 @@ class View(Protocol):
         """
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Those metadata fields among `names` that no document has, each with all known fields."""
+        """Return the fields of `names` that no document has, each with all known fields."""
 
     def has_type(self, name: str, types: Collection[FieldType]) -> bool:
         """Return whether a document has a value of one of these JSON types in a top-level field.
@@ -309,31 +309,31 @@ class View(Protocol):
     def facets(
         self, names: Sequence[str], where: Where | None, terms: Sequence[Term] | None, limit: int
     ) -> Facets:
-        """How many of the documents that pass a filter have each of `limit` values of some fields.
+        """Count the documents that pass a filter by field value, up to `limit` values a field.
 
-        Documents that hold one of a query's `terms` are counted apart.
+        Documents that hold one of a query's `terms` are also counted separately.
         """
 
     def fields(self) -> list[FieldSummary]:
         """The metadata fields of the documents, ascending by name."""
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
-        """For each passage id, the user's id of its document."""
+        """Return the id of each passage's document."""
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
-        """The stored passages with these ids."""
+        """Return the stored passages with these ids."""
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
         """(passages, d) float32: their stored vectors, in the given order."""
 
     def document(self, id_: str) -> StoredDocument | None:
-        """One document, or None if the index has none with that id."""
+        """Return the document with an id, or None."""
 
     def documents(self, where: Where | None = None) -> Iterator[StoredDocument]:
         """The documents that match, as a stream in ascending order of ids (by code point)."""
 
     def count_documents(self) -> int:
-        """Number of documents."""
+        """Count the documents."""
 
     def count_copies(self) -> int | None:
         """Number of documents that repeat another; None where a store cannot count them."""
@@ -350,7 +350,7 @@ class View(Protocol):
         """Return a setting's JSON value; raise KeyError if there is neither value nor default."""
 
     def describe(self) -> dict[str, Any]:
-        """What `info` shows of the store itself, as JSON values.
+        """Return facts about the store that `info` shows, as JSON values.
 
         ``format_version``, ``bytes`` and ``mean_passage_terms``; ``uncounted_passages``: how many
         an earlier release stored, whose languages only a setting counts; ``store``: further facts
@@ -369,9 +369,9 @@ class Reader(Protocol):
 
 
 class Committer(Protocol):
-    """What adding documents needs of a writer; each call is one transaction.
+    """The part of a writer that adds documents; each call is one transaction.
 
-    A store that keeps no vectors, or does its upkeep by itself, inherits what does nothing.
+    A store without partial vectors, or with its own maintenance, inherits methods that do nothing.
     """
 
     def setting(self, key: str, default: Any = None) -> Any:
@@ -476,23 +476,23 @@ class Store(Protocol):
 
     @property
     def name(self) -> str:
-        """What a list of indexes calls it."""
+        """The name in a list of indexes."""
 
     @property
     def folder(self) -> Path | None:
         """The folder that holds the index; None where it is elsewhere."""
 
     def exists(self) -> bool:
-        """Whether there is an index; raises if there is something else, or remains of one."""
+        """Return whether an index exists; raise if other files or remains of one are there."""
 
     def create(self, settings: Mapping[str, Any], lock_timeout: float = 0.0) -> None:
         """Make an empty index with these settings (JSON values), unless there is one."""
 
     def reader(self) -> Reader:
-        """Open it for reading."""
+        """Open the index for reading."""
 
     def writer(self, lock_timeout: float = 0.0) -> AbstractContextManager[Writer]:
-        """Open it for writing, on entry."""
+        """Open the index for writing when the `with` block is entered."""
 
     def replacement(self, begun_with: str) -> AbstractContextManager[Store]:
         """A hidden new index beside this one, which takes its place if the block does not raise.
@@ -502,12 +502,12 @@ class Store(Protocol):
         """
 
     def verify(self) -> list[str]:
-        """One line per problem found; empty if the index is sound."""
+        """Check the index and return one line per problem."""
 
     def size(self) -> int:
-        """Bytes of storage that it takes."""
+        """Return the size of the index in bytes."""
         with closing(self.reader()) as reader, reader.view() as view:
             return int(view.describe()["bytes"])
 
     def damaged(self, reason: object) -> DamagedIndexError:
-        """The error to raise if what is stored was altered."""
+        """Return the error to raise if stored data was altered."""

@@ -35,7 +35,7 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one setting."""
+    """The declaration of one setting."""
 
     description: str  # what it is, with its unit, as a sentence
     default: Any = None
@@ -74,7 +74,7 @@ class Setting:
         return f"{low} to {'below ' if self.high_open else ''}{self.high:g}"
 
     def allows(self, value: Any) -> bool:
-        """Whether a value is of the kind and in range."""
+        """Return whether a value has the right type and is in range."""
         if value is None:
             return self.optional
         if self.choices:
@@ -129,44 +129,44 @@ def setting(
     section: str = "",
 ) -> Any:
     """A field of a dataclass that is a setting; its annotation says the kind and the choices."""
-    one = Setting(
+    declared = Setting(
         description, default, meaning, shown, source, section, low, high, low_open, high_open
     )
-    return field(default=default, metadata={_SETTING: one})
+    return field(default=default, metadata={_SETTING: declared})
 
 
 @cache
 def declared_settings(kind: Any) -> Mapping[str, Setting]:
-    """The settings of a dataclass by field, in the order of the fields."""
+    """Return the settings of a dataclass by field name, in the order of the fields."""
     hints = get_type_hints(kind)
-    found = {}
-    for one in fields(kind):
-        if _SETTING in one.metadata:
-            types = [part for part in get_args(hints[one.name]) if part is not NoneType]
-            optional = NoneType in get_args(hints[one.name])
-            only = types[0] if optional else hints[one.name]
+    declared = {}
+    for member in fields(kind):
+        if _SETTING in member.metadata:
+            types = [part for part in get_args(hints[member.name]) if part is not NoneType]
+            optional = NoneType in get_args(hints[member.name])
+            only = types[0] if optional else hints[member.name]
             choices = get_args(only) if get_origin(only) is Literal else ()
-            found[one.name] = replace(
-                one.metadata[_SETTING],
-                name=one.name,
-                key=one.name.strip("_").replace("_", "-"),
+            declared[member.name] = replace(
+                member.metadata[_SETTING],
+                name=member.name,
+                key=member.name.strip("_").replace("_", "-"),
                 kind=str if choices else get_origin(only) or only,
                 choices=choices,
                 optional=optional,
             )
-    return found
+    return declared
 
 
 def check_settings(settings: object, *, keys: bool = False) -> None:
     """Check every declared setting of a dataclass; messages name fields, or keys if `keys`."""
     kind: Any = type(settings)
-    for name, one in declared_settings(kind).items():
+    for name, declared in declared_settings(kind).items():
         value = getattr(settings, name)
         fault = None
-        if not one.allows(value):
-            expected = one.expected
-            if one.high == GREATEST and isinstance(value, Integral) and int(value) > GREATEST:
-                expected = f"{one.low} to {GREATEST}"
+        if not declared.allows(value):
+            expected = declared.expected
+            if declared.high == GREATEST and isinstance(value, Integral) and int(value) > GREATEST:
+                expected = f"{declared.low} to {GREATEST}"
             fault = f"expected {expected}, found {value!r}"
         elif isinstance(value, str) and not value.isascii():
             try:
@@ -174,11 +174,11 @@ def check_settings(settings: object, *, keys: bool = False) -> None:
             except UnicodeEncodeError:
                 fault = "expected UTF-8, found other bytes"
         if fault is not None:
-            raise ConfigError(f"{one.key if keys else name.strip('_')}: {fault}")
+            raise ConfigError(f"{declared.key if keys else name.strip('_')}: {fault}")
 
 
 class Checked:
-    """A dataclass of settings that has no other checks than those of its fields."""
+    """A base for dataclasses of settings that check nothing but their fields."""
 
     __slots__ = ()
 
@@ -186,10 +186,10 @@ class Checked:
 
 
 def format_value(value: Any) -> str:
-    """A value as text: ``yes`` and ``no`` for a flag."""
+    """Return a value as text: ``yes`` or ``no`` for a flag."""
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def alternatives(choices: tuple[str, ...]) -> str:
-    """``a, b or c``."""
+    """Join choices as in ``a, b or c``."""
     return " or ".join([", ".join(choices[:-1]), choices[-1]]) if choices[1:] else choices[0]
