@@ -111,7 +111,7 @@ class SourceMemory:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """The database; its errors and those of the disk as those of this project."""
+        """Begin a transaction; its errors and those of the disk become those of this project."""
         try:
             with storage_errors(self._path.parent), self._database:
                 yield self._database
@@ -123,24 +123,25 @@ class SourceMemory:
             ) from error
 
     def sources(self) -> list[Source]:
-        """The sources, in the order in which they were first indexed."""
+        """Return the sources, in the order in which they were first indexed."""
         with self.transaction() as database:
             rows = database.execute("SELECT * FROM sources ORDER BY source").fetchall()
             with suppress(AttributeError, TypeError, ValueError):
-                found = [
-                    Source(one, os.fsdecode(path), json.loads(text)) for one, path, text in rows
+                sources = [
+                    Source(number, os.fsdecode(path), json.loads(text))
+                    for number, path, text in rows
                 ]
-                if all(one.options.keys() == _OPTIONS for one in found):
-                    return found
+                if all(source.options.keys() == _OPTIONS for source in sources):
+                    return sources
             raise sqlite3.DatabaseError("the options of a source were altered")
 
     def count(self) -> int:
-        """The number of documents that the sources hold."""
+        """Return the number of documents that the sources hold."""
         with self.transaction() as database:
             return int(database.execute("SELECT count(*) FROM origins").fetchone()[0])
 
     def places(self, id_: str) -> list[tuple[str, str]]:
-        """The sources that have a document as a whole file, and its path below each, a folder.
+        """Return the sources that have a document as a whole file, and its path below each.
 
         The path is empty where the source is the file. Records and parts of a file have no place.
         """
@@ -165,8 +166,8 @@ class SourceMemory:
         return places
 
     def enter(self, reader: CorpusReader, on_long: str | None) -> list[Source]:
-        """Remember the sources of a reader, in place of what was known of how they are read."""
-        entered = []
+        """Remember the sources of a reader, with its options in place of earlier ones."""
+        sources = []
         with self.transaction() as database:
             for source in reader.sources:
                 path = os.path.abspath(source)
@@ -185,23 +186,23 @@ class SourceMemory:
                     "UPDATE SET options = excluded.options RETURNING source",
                     (os.fsencode(path), json.dumps(options)),
                 ).fetchone()
-                entered.append(Source(number, path, options))
-        return entered
+                sources.append(Source(number, path, options))
+        return sources
 
     def files(self, source: Source) -> tuple[dict[str, FileState], dict[str, FileState]]:
-        """Stamps and hashes of files by path, and those of erased files by what stands for it."""
-        known: dict[str, FileState] = {}
+        """Return stamps and hashes of files by path, and of erased files by `hidden_path`."""
+        remembered: dict[str, FileState] = {}
         erased: dict[str, FileState] = {}
         with self.transaction() as database:
             for path, stamp, digest in database.execute(
                 "SELECT path, stamp, hash FROM files WHERE source = ?", (source.number,)
             ):
-                files = erased if path.startswith(b"\0") else known
+                files = erased if path.startswith(b"\0") else remembered
                 files[os.fsdecode(path)] = stamp, digest
-        return known, erased
+        return remembered, erased
 
     def reader_versions(self, source: Source) -> dict[str, tuple[str, int]]:
-        """The kind of each file by path, and the version of the reader that read it."""
+        """Return the kind of each file by path, and the version of the reader that read it."""
         if not self._has_readings:
             return {}
         with self.transaction() as database:
@@ -219,7 +220,7 @@ class SourceMemory:
             return report_readings(database, source_paths)
 
     def paths_of_documents(self, source: Source) -> set[str]:
-        """The files that gave documents, but mailboxes, which may hold more."""
+        """Return the files that gave documents, without mailboxes, which may hold more."""
         with self.transaction() as database:
             rows = database.execute(
                 "SELECT DISTINCT path FROM origins WHERE source = ?", (source.number,)
@@ -232,22 +233,26 @@ class SourceMemory:
         """Note which files are about to be read; an interruption has them read again."""
         with self.transaction() as database:
             database.execute("UPDATE origins SET stale = 0 WHERE stale")
-            for one in changes:
+            for change in changes:
                 database.executemany(
                     "DELETE FROM files WHERE source = ? AND path = ?",
-                    [(one.source.number, hidden_path(path)) for path in one.read],
+                    [(change.source.number, hidden_path(path)) for path in change.read],
                 )
-                rows = [(one.source.number, os.fsencode(path)) for path in (*one.read, *one.gone)]
+                rows = [
+                    (change.source.number, os.fsencode(path))
+                    for path in (*change.read, *change.gone)
+                ]
                 database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, '', NULL)", rows)
                 database.executemany(
                     "UPDATE files SET stamp = ? WHERE source = ? AND path = ?",
                     [
-                        (one.seen[path][0], one.source.number, os.fsencode(path))
-                        for path in one.outdated
+                        (change.seen[path][0], change.source.number, os.fsencode(path))
+                        for path in change.outdated
                     ],
                 )
                 readings = [
-                    (one.source.number, os.fsencode(path), *reader_of(path)) for path in one.read
+                    (change.source.number, os.fsencode(path), *reader_of(path))
+                    for path in change.read
                 ]
                 database.executemany(
                     "INSERT OR REPLACE INTO readings VALUES (?, ?, ?, ?, '', '', 0)", readings
@@ -257,7 +262,7 @@ class SourceMemory:
                 )
 
     def stale_ids(self) -> Iterator[list[str]]:
-        """In batches, the ids that files gave that were read, or are gone, and that none has."""
+        """Yield batches of ids that no file gives any more, once changed files are read."""
         with self.transaction() as database:
             rows = database.execute(
                 "SELECT DISTINCT id FROM origins WHERE stale AND id NOT IN "
@@ -267,7 +272,7 @@ class SourceMemory:
                 yield [id_ for (id_,) in batch]
 
     def deleted_ids(self, stored: Callable[[list[str]], Container[str]]) -> frozenset[str]:
-        """The ids of files that are being read again which the index does not hold any more."""
+        """Return the ids of files that are read again that the index no longer holds."""
         with self.transaction() as database:
             return frozenset(_deleted_ids(database, stored, "WHERE stale"))
 
@@ -277,7 +282,10 @@ class SourceMemory:
             database.execute("UPDATE readings SET version = 0")
 
     def finish(self, changes: Sequence[SourceChanges], *, removed: bool) -> bool:
-        """Note what was read or is gone (`removed`); returns whether files are to be read again."""
+        """Note the files that were read, and with `removed` those that are gone.
+
+        Returns whether files must be read again.
+        """
         unsettled = "SELECT source, path FROM origins WHERE stale"
         if removed:
             unsettled = (
@@ -285,39 +293,39 @@ class SourceMemory:
                 "(SELECT id FROM origins WHERE stale)"
             )
         with self.transaction() as database:
-            for one in changes:
-                number = one.source.number
+            for change in changes:
+                number = change.source.number
                 # Another process may be reading what is only touched here.
                 rows = [
-                    (*seen, number, os.fsencode(path), path in one.read)
-                    for path, seen in one.seen.items()
+                    (*seen, number, os.fsencode(path), path in change.read)
+                    for path, seen in change.seen.items()
                 ]
                 database.executemany(
                     "UPDATE files SET stamp = ?, hash = ? WHERE source = ? AND path = ? "
                     "AND (? OR hash IS NOT NULL)",
                     rows,
                 )
-                options = one.source.options | {"lacks": source_files.lacking()}
+                options = change.source.options | {"lacks": source_files.lacking()}
                 database.execute(
                     "UPDATE sources SET options = ? WHERE source = ?", (json.dumps(options), number)
                 )
-                gone = [(number, os.fsencode(path)) for path in one.gone if removed]
+                gone_rows = [(number, os.fsencode(path)) for path in change.gone if removed]
                 for table in ("files", "readings"):
                     database.executemany(
                         f"DELETE FROM {table} WHERE source = ? AND path = ?",  # noqa: S608
-                        gone,
+                        gone_rows,
                     )
                 database.execute("DELETE FROM left_out WHERE source = ?", (number,))
                 database.executemany(
                     "INSERT INTO left_out VALUES (?, ?, ?)",
-                    [(number, reason, files) for reason, files in one.left_out.items()],
+                    [(number, reason, files) for reason, files in change.left_out.items()],
                 )
-            found = database.execute(
+            cursor = database.execute(
                 f"UPDATE files SET stamp = '', hash = NULL WHERE (source, path) IN ({unsettled})"  # noqa: S608
             )
             if removed:
                 database.execute("DELETE FROM origins WHERE stale")
-            return found.rowcount > 0
+            return cursor.rowcount > 0
 
     def erase(self, stored: Callable[[list[str]], Container[str]]) -> None:
         """Leave no byte of ids that the index does not hold, nor of the files that were theirs.
