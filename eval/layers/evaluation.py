@@ -197,11 +197,9 @@ def search_layers(
     """Try every set of hidden states, averaged as in BERT-LC, and test the best one.
 
     Args:
-        data: pairs or questions to choose layers on. With the protocol ``paper`` they are also
-            tested on them.
+        data: pairs or questions to choose layers on; the protocol ``paper`` also tests on them.
         settings: encoder, objective and protocol.
-        test: pairs or questions to test the choice on. For a folder of questions, name
-            `settings.test_split` instead.
+        test: data to test the choice on. For a folder of questions, name `settings.test_split`.
         progress: shows the progress of each stage.
         command: reproduces the result, for the report.
 
@@ -212,24 +210,19 @@ def search_layers(
         Exception: see `Encoder.load`.
     """
     settings = settings or LayerSearchSettings()
-    settings_without_layers = _checked_encoder(settings.encoder)
+    requested = _checked_encoder(settings.encoder)
     search_source, test_source = _read(data, test, settings)
     objective = search_source.objective(settings.objective)
     sources = [(search_source, objective)]
     if test_source is not None:
         # Fails before anything is encoded if the test data do not fit the objective.
         sources.append((test_source, test_source.objective(objective.name)))
-    dev_size = settings.dev_size
-    pairs = objective.units
-    if settings.protocol == "paper" and not 2 <= dev_size <= pairs - 2:
-        raise ConfigError(
-            f"dev-size: expected 2 to {max(pairs - 2, 2)} of the {pairs} pairs, found {dev_size}; "
-            "give more pairs or another size"
-        )
+    if settings.protocol == "paper":
+        _check_dev_size(settings.dev_size, objective.units)
     encoder = settings.loading.load(
-        replace(settings_without_layers, layers="all", fusion="concat", head=False, normalize=False)
+        replace(requested, layers="all", fusion="concat", head=False, normalize=False)
     )
-    head = load_head(settings_without_layers, settings.loading)
+    head = load_head(requested, settings.loading)
     subsets = layer_subsets(encoder.depth + 1, settings.max_layers)
     tasks = [
         _encode_task(encoder, source, objective, head, settings.loading.cache, progress)
@@ -241,7 +234,7 @@ def search_layers(
         held_out_task = tasks[1] if len(tasks) > 1 else None
         layer_report = search_given(tasks[0], held_out_task, subsets, settings, progress)
     return LayerSearchResult(
-        encoder=_encoder_text(settings_without_layers, encoder, layer_report.best.layers),
+        encoder=_encoder_text(requested, encoder, layer_report.best.layers),
         objective=objective.name,
         unit=objective.unit,
         hidden_states=encoder.depth + 1,
@@ -251,6 +244,14 @@ def search_layers(
         settings=settings,
         command=command,
     )
+
+
+def _check_dev_size(dev_size: int, pairs: int) -> None:
+    if not 2 <= dev_size <= pairs - 2:
+        raise ConfigError(
+            f"dev-size: expected 2 to {max(pairs - 2, 2)} of the {pairs} pairs, found {dev_size}; "
+            "give more pairs or another size"
+        )
 
 
 def _read(

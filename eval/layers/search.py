@@ -285,12 +285,18 @@ def search_shuffled(
         bootstrap_seed = [settings.seed, shuffle, 1]
         reports.append(_test_choice(search, held_out, subsets, values, settings, bootstrap_seed))
         total += values
-    mean = total / settings.shuffles
+    return _mean_report(reports, subsets, total / settings.shuffles, settings.top)
+
+
+def _mean_report(
+    reports: Sequence[LayerReport], subsets: LayerSubsets, mean: Floats, top: int
+) -> LayerReport:
+    """Return the means over the reports of shuffles; the best sets are those of `mean`."""
 
     def score(place: int) -> SetScore:
         return SetScore(subsets.layers(place), float(mean[place]), None)
 
-    best = tuple(map(score, best_first(mean, settings.top).tolist()))
+    best = tuple(map(score, best_first(mean, top).tolist()))
     return replace(
         reports[0],
         best=best[0],

@@ -198,14 +198,8 @@ def compare(
         SourceError: a file cannot be read.
     """
     judged = qrels if isinstance(qrels, Mapping) else read_qrels(qrels)
-    answered = {
-        query for query, grades in judged.items() if any(grade >= 1 for grade in grades.values())
-    }
-    counted = {
-        query: grades
-        for query, grades in judged.items()
-        if keep_without_positive or query in answered
-    }
+    answered = _answered_queries(judged)
+    counted = judged if keep_without_positive else answered
     if judged and not counted:
         remedy = f"found none among {len(judged):,}; check the grades"
         raise BadInputError(f"qrels: expected a query with a grade of at least 1, {remedy}")
@@ -225,6 +219,15 @@ def compare(
         baseline=baseline,
         resampling=Resampling(resamples, seed),
     )
+
+
+def _answered_queries(judged: Qrels) -> Qrels:
+    """Return the queries with a relevant document."""
+    return {
+        query: grades
+        for query, grades in judged.items()
+        if any(grade >= 1 for grade in grades.values())
+    }
 
 
 def check_baseline(baseline: str | None, names: Sequence[str], kind: str) -> str:

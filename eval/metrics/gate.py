@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
@@ -232,8 +232,8 @@ def gate(
     Args:
         baseline: ranking before the change.
         candidate: ranking after the change.
-        qrels: query to document to grade, or a file. Queries without a relevant document are left
-            out. A query that is missing from a run counts as zero.
+        qrels: query to document to grade, or a file; queries without a relevant document are
+            left out, and a query that is missing from a run counts as zero.
         settings: margin, measures and tests.
         queries: id to text, to search indexes for and to show.
         search: how indexes are searched; None for their defaults and `match_depth`.
@@ -265,6 +265,16 @@ def gate(
     runs = {side: runs[side] for side in _SIDES}
     comparison = compare(runs, judgments, settings.measures, **asdict(settings.resampling))
     sides = {side: _ranking_name(ranking) for side, ranking in rankings.items()}
+    _check_hits(comparison, sides)
+    gated = gated_measures(comparison, settings)
+    identical = _are_identical(runs, comparison.queries)
+    if identical:
+        gated = {measure: replace(result, verdict="pass") for measure, result in gated.items()}
+    return GateResult(sides, comparison, gated, settings, queries, command, longest, identical)
+
+
+def _check_hits(comparison: Comparison, sides: Mapping[str, str]) -> None:
+    """Refuse a side without a hit for any judged query."""
     for side, name in sides.items():
         if comparison.missing[side] == len(comparison.queries):
             raise BadInputError(
@@ -272,15 +282,15 @@ def gate(
                 f"{comparison.queries[0]!r}, found none; check that it names questions as the "
                 "judgments do"
             )
-    gated = gated_measures(comparison, settings)
-    identical = all(
-        ranked_documents(runs[_SIDES[0]].get(query, {}))
-        == ranked_documents(runs[_SIDES[1]].get(query, {}))
-        for query in comparison.queries
+
+
+def _are_identical(runs: Mapping[str, Run], queries: Sequence[str]) -> bool:
+    """Whether both sides rank the same documents in the same order for each query."""
+    baseline, candidate = (runs[side] for side in _SIDES)
+    return all(
+        ranked_documents(baseline.get(query, {})) == ranked_documents(candidate.get(query, {}))
+        for query in queries
     )
-    if identical:
-        gated = {measure: replace(result, verdict="pass") for measure, result in gated.items()}
-    return GateResult(sides, comparison, gated, settings, queries, command, longest, identical)
 
 
 def gated_measures(comparison: Comparison, settings: GateSettings) -> dict[str, GatedMeasure]:

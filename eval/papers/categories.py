@@ -48,6 +48,19 @@ class TaskScores:
         """The highest value, the divisor of all values."""
         return max([*self.encoders.values(), *map(max, self.layers.values())])
 
+    def to_json(self) -> dict[str, object]:
+        """Return all values as JSON values."""
+        return {
+            "task": self.name,
+            "category": self.category,
+            "best": self.best,
+            "encoders": self.encoders,
+            "layers": [
+                {"model": model, "pooling": pooling, "values": values}
+                for (model, pooling), values in self.layers.items()
+            ],
+        }
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CategoryResult(ReportedResult):
@@ -79,7 +92,7 @@ class CategoryResult(ReportedResult):
         """Return a table of encoders, and a table of poolings."""
         encoders = [task.encoders for task in self.tasks]
         poolings = [
-            {", ".join(key): float(np.mean(of)) for key, of in task.layers.items()}
+            {", ".join(key): float(np.mean(values)) for key, values in task.layers.items()}
             for task in self.tasks
         ]
         remarks = [
@@ -101,7 +114,9 @@ class CategoryResult(ReportedResult):
                     for name, by_category in means.items()
                 )
                 tables.append(Table(columns, rows, title))
-            if missing := sorted({name for of in values for name in of} - set(means)):
+            if missing := sorted(
+                {name for task_values in values for name in task_values} - set(means)
+            ):
                 names = ", ".join(missing)
                 remarks.append(f"left out, since they are not scored on every task: {names}")
         facts = {
@@ -113,19 +128,7 @@ class CategoryResult(ReportedResult):
             title="Tasks by category",
             sections=(Section("", facts, tuple(tables), tuple(remarks), brief=True),),
             data={
-                "tasks": [
-                    {
-                        "task": task.name,
-                        "category": task.category,
-                        "best": task.best,
-                        "encoders": task.encoders,
-                        "layers": [
-                            {"model": model, "pooling": pooling, "values": values}
-                            for (model, pooling), values in task.layers.items()
-                        ],
-                    }
-                    for task in self.tasks
-                ],
+                "tasks": [task.to_json() for task in self.tasks],
                 "encoders": means_of_tables[0],
                 "poolings": means_of_tables[1],
             },

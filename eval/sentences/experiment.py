@@ -222,19 +222,7 @@ def compare_correlations(
         np.arange(len(scores)), [len(score.predictions) for score in scores.values()]
     )
     pairs = rows.shape[1]
-    resampled = np.zeros((resampling.resamples, len(rows)))
-    random = np.random.default_rng(resampling.seed)
-    start = 0
-    for gold, weight in parts:
-        columns = rows[:, start : start + len(gold)]
-        objective = Correlation(gold, name)
-        first = 0
-        for weights in resampling_weights(len(gold), len(resampled), random, _CELLS_AT_ONCE):
-            last = first + len(weights)
-            resampled[first:last] += weight * objective.resampled(columns, weights)
-            done(len(weights))
-            first = last
-        start += len(gold)
+    resampled = _resampled_correlations(parts, rows, name, resampling, done)
     means = {
         encoder: resampled[:, owners == place].mean(axis=1) for place, encoder in enumerate(scores)
     }
@@ -257,6 +245,30 @@ def compare_correlations(
         interval = percentile_interval(means[encoder], pairs)
         compared[encoder] = Score(value, spread, *interval, difference)
     return compared
+
+
+def _resampled_correlations(
+    parts: Sequence[CorrelatedPart],
+    rows: Floats,
+    name: CorrelationName,
+    resampling: Resampling,
+    done: Done,
+) -> Floats:
+    """Return (resamples, rows) weighted means of the correlations of parts, for (rows, pairs)."""
+    resampled = np.zeros((resampling.resamples, len(rows)))
+    random = np.random.default_rng(resampling.seed)
+    start = 0
+    for gold, weight in parts:
+        columns = rows[:, start : start + len(gold)]
+        objective = Correlation(gold, name)
+        first = 0
+        for weights in resampling_weights(len(gold), len(resampled), random, _CELLS_AT_ONCE):
+            last = first + len(weights)
+            resampled[first:last] += weight * objective.resampled(columns, weights)
+            done(len(weights))
+            first = last
+        start += len(gold)
+    return resampled
 
 
 def compare_accuracies(

@@ -9,6 +9,7 @@ pairs; with the small features of unit vectors, training makes no progress.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,8 +25,7 @@ from eval.vectors import TextVectors
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:
-    pass
-
+    import torch
 
 # Pairs of a step.
 _BATCH = 64
@@ -111,8 +111,7 @@ def _train(
     low, targets = soft_targets(gold)
     inputs = train.shape[1]
     count = targets.shape[1]
-    x = torch.from_numpy(train)
-    y = torch.from_numpy(targets)
+    data = torch.from_numpy(train), torch.from_numpy(targets)
     randoms = [np.random.default_rng([seed, 0]) for seed in range(seeds)]
     weight, bias = (
         torch.from_numpy(
@@ -127,21 +126,14 @@ def _train(
     def predict(features: NDArray[np.float32]) -> NDArray[np.float64]:
         with torch.inference_mode():
             shares = torch.softmax(torch.from_numpy(features) @ weight + bias, dim=-1)
-        means: NDArray[np.float64] = shares.double().numpy() @ numbers
-        return means
+        return np.asarray(shares.double().numpy() @ numbers)
 
     best = np.full(seeds, -np.inf)
     predictions = np.zeros((seeds, len(test)))
     fruitless = np.zeros(seeds, np.int64)
     for _ in range(0, _EPOCHS, _EPOCHS_BETWEEN_LOOKS):
         for _ in range(_EPOCHS_BETWEEN_LOOKS):
-            for places, real in epoch_batches(rows, _BATCH, randoms):
-                logits = torch.baddbmm(bias, x[places], weight)
-                # Cross entropy; the entropy of the target is constant, and left out.
-                losses = -(y[places] * torch.log_softmax(logits, dim=-1)).sum(dim=-1)
-                optimizer.zero_grad()
-                torch.autograd.backward(((losses * real).sum(dim=1) / real.sum(dim=1)).sum())
-                optimizer.step()
+            _train_epoch(optimizer, (weight, bias), data, epoch_batches(rows, _BATCH, randoms))
         on_test = predict(test)
         for seed, row in enumerate(predict(dev)):
             if fruitless[seed] > _PATIENCE:
@@ -155,3 +147,23 @@ def _train(
         if (fruitless > _PATIENCE).all():
             break
     return predictions, best
+
+
+def _train_epoch(
+    optimizer: torch.optim.Optimizer,
+    layer: tuple[torch.Tensor, torch.Tensor],
+    data: tuple[torch.Tensor, torch.Tensor],
+    batches: Iterator[tuple[torch.Tensor, torch.Tensor]],
+) -> None:
+    """Take one step per batch; `layer` is weight and bias, `data` features and soft targets."""
+    import torch
+
+    weight, bias = layer
+    features, targets = data
+    for rows, present in batches:
+        logits = torch.baddbmm(bias, features[rows], weight)
+        # Cross entropy; the entropy of the target is constant, and left out.
+        losses = -(targets[rows] * torch.log_softmax(logits, dim=-1)).sum(dim=-1)
+        optimizer.zero_grad()
+        torch.autograd.backward(((losses * present).sum(dim=1) / present.sum(dim=1)).sum())
+        optimizer.step()

@@ -166,6 +166,11 @@ class EncoderExamples(NamedTuple):
     train: Examples
     dev: DevMeasure
 
+    @property
+    def train_size(self) -> int:
+        """Number of questions, or of pairs, to train on."""
+        return len(self.train.questions if isinstance(self.train, TrainingSet) else self.train)
+
 
 def read_examples(
     data: EncoderData, settings: EncoderFitSettings, progress: Progress, notify: Notify

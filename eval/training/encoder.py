@@ -8,7 +8,7 @@ from pathlib import Path
 from eval.progress import Notify, Progress, ignore, silent
 from eval.qa.rerankers import FittedTransformer, epoch_line, kept_of, steps_shown
 from eval.reports import environment
-from eval.training.data import EncoderData, EncoderFitSettings, read_examples
+from eval.training.data import EncoderData, EncoderExamples, EncoderFitSettings, read_examples
 from retriever.encoders.training import (
     TrainableEncoder,
     check_target,
@@ -17,7 +17,13 @@ from retriever.encoders.training import (
     train_encoder,
     write_encoder,
 )
-from retriever.training import Checkpoint, Epoch, Objective, TrainingSet, require_same
+from retriever.training import (
+    Checkpoint,
+    EncoderTrainingSettings,
+    Epoch,
+    Objective,
+    require_same,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +93,7 @@ def fit_encoder(
         settings.encoder, device=settings.loading.device, download=settings.loading.download
     )
     dev = examples.dev
-    # All inputs that determine the weights.
-    identity = {
-        "encoder": str(encoder.spec),
-        "fingerprint": encoder.spec.fingerprint,
-        "settings": asdict(training),
-        "train": examples.train.digest(),
-        "dev": dev.digest,
-        "measure": dev.name,
-    }
+    identity = _training_identity(encoder, training, examples)
     earlier = None if restart else read_training(folder)
     if earlier is not None:
         require_same(folder, identity, earlier.get("identity"))
@@ -105,14 +103,13 @@ def fit_encoder(
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
         checkpoint.remove()
-    train = examples.train
-    size = len(train.questions) if isinstance(train, TrainingSet) else len(train)
+    size = examples.train_size
     notify(
         f"{examples.name}: {size:,} to train on, {dev.units:,} to choose on; objective {objective}"
     )
     curve = train_encoder(
         encoder,
-        train,
+        examples.train,
         training,
         dev.score,
         checkpoint=checkpoint,
@@ -131,3 +128,17 @@ def fit_encoder(
     write_encoder(folder, encoder, provenance)
     checkpoint.remove()
     return FittedEncoder(folder, dev.name, curve, best_epoch, objective)
+
+
+def _training_identity(
+    encoder: TrainableEncoder, training: EncoderTrainingSettings, examples: EncoderExamples
+) -> dict[str, object]:
+    """Return all inputs that determine the weights."""
+    return {
+        "encoder": str(encoder.spec),
+        "fingerprint": encoder.spec.fingerprint,
+        "settings": asdict(training),
+        "train": examples.train.digest(),
+        "dev": examples.dev.digest,
+        "measure": examples.dev.name,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -216,16 +216,14 @@ def _search_tasks(
 
     Returns sets, grids (none) and the baseline, as `score_sets` does.
     """
-    encoder_settings = [parse_encoder(name) for name in names]
+    requested = [parse_encoder(name) for name in names]
     # A head is applied after the choice of layers.
     plain = [
-        str(replace(settings_of_encoder, head=None)) if settings_of_encoder.head else name
-        for name, settings_of_encoder in zip(names, encoder_settings, strict=True)
+        str(replace(encoder, head=None)) if encoder.head else name
+        for name, encoder in zip(names, requested, strict=True)
     ]
     encoders = LayerEncoders(plain, ("mean",), settings.loading)
-    heads = [
-        load_head(settings_of_encoder, settings.loading) for settings_of_encoder in encoder_settings
-    ]
+    heads = [load_head(encoder, settings.loading) for encoder in requested]
     labels = [label for name in names for label in _system_labels(name)]
     baseline = check_baseline(settings.baseline, labels, "encoders")
     shares = settings.train_shares
@@ -238,8 +236,8 @@ def _search_tasks(
         done = progress(f"{task.name}: vectors", len(texts) * len(names))
         scores_by_share: list[dict[str, VectorScore]] = [{} for _ in shares]
         vectors = encoders.vectors(texts, done=done)
-        for name, head, settings_of_encoder in zip(names, heads, vectors, strict=True):
-            data = layer_data(task, settings_of_encoder, head)
+        for name, head, text_vectors in zip(names, heads, vectors, strict=True):
+            data = layer_data(task, text_vectors, head)
             max_layers = min(search.max_layers or data.hidden_states, data.hidden_states)
             subsets = count_subsets(data.hidden_states, max_layers)
             steps = subsets * search.outer * search.inner * len(shares)
@@ -247,28 +245,36 @@ def _search_tasks(
             for share, scores in zip(shares, scores_by_share, strict=True):
                 division_scores = search_transfer(data, search, done_sets, train_share=share)
                 with_cut = (
-                    score._replace(cut=settings_of_encoder.cut)
-                    for score in division_scores.values()
+                    score._replace(cut=text_vectors.cut) for score in division_scores.values()
                 )
                 scores |= dict(zip(_system_labels(name), with_cut, strict=True))
         for share, scores in zip(shares, scores_by_share, strict=True):
             count = len(next(layer_divisions(task_classes(task), search, share)).train)
-            values = {ACCURACY: compare_accuracies(scores, baseline, settings.resampling)}
-            tested = scores[baseline].tested
-            assert tested is not None
-            train_size = f"{count:,} examples"
-            has_shares = len(shares) > 1
-            sets.append(
-                SetScores(
-                    name=f"{task.name}, {train_size}" if has_shares else task.name,
-                    facts={**task_facts(task, tested), "learned from": train_size},
-                    texts=len(texts),
-                    examples=tested_columns(task, tested),
-                    scores=encoder_scores(scores, values),
-                    curve=(task.name, count) if has_shares else None,
-                )
-            )
+            sets.append(_share_scores(task, scores, count, baseline, settings))
     return tuple(sets), (), baseline
+
+
+def _share_scores(
+    task: ClassificationTask,
+    scores: Mapping[str, VectorScore],
+    train_count: int,
+    baseline: str,
+    settings: TransferSettings,
+) -> SetScores:
+    """Return the scores of a task whose layers were chosen on `train_count` examples."""
+    values = {ACCURACY: compare_accuracies(scores, baseline, settings.resampling)}
+    tested = scores[baseline].tested
+    assert tested is not None
+    train_size = f"{train_count:,} examples"
+    has_shares = len(settings.train_shares) > 1
+    return SetScores(
+        name=f"{task.name}, {train_size}" if has_shares else task.name,
+        facts={**task_facts(task, tested), "learned from": train_size},
+        texts=len(task_texts(task)),
+        examples=tested_columns(task, tested),
+        scores=encoder_scores(scores, values),
+        curve=(task.name, train_count) if has_shares else None,
+    )
 
 
 def _system_labels(name: str) -> tuple[str, ...]:

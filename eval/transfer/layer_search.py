@@ -8,7 +8,7 @@ the logistic regression, as in the paper.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -84,8 +84,17 @@ def search_transfer(
             labels = data.data.labels
             predicted = classifier.predict(features, labels, job, settings.seed)
             outcomes[name].append(join_outcome(data.data, job, predicted, None))
+    return _layer_scores(layers, outcomes, choice)
+
+
+def _layer_scores(
+    layers: Mapping[str, list[tuple[int, ...]]],
+    outcomes: Mapping[str, list[Outcome]],
+    choice: list[float],
+) -> dict[str, VectorScore]:
+    """Score the baselines and the chosen layers; `choice` is the inner accuracy of each choice."""
     accuracies = {
-        name: [float(division.correct.mean()) for division in of] for name, of in outcomes.items()
+        name: [float(test.correct.mean()) for test in tests] for name, tests in outcomes.items()
     }
     last = float(np.mean(accuracies["last"]))
     scores = {}
@@ -97,7 +106,7 @@ def search_transfer(
             predictions=correct[None],
             extra={"error reduction": (accuracy - last) / (1 - last) if last < 1 else 0.0},
             details={"layers": layers[name], "accuracies": accuracies[name]},
-            note="; ".join(unseen_notes(sum(division.unseen for division in tests))),
+            note="; ".join(unseen_notes(sum(test.unseen for test in tests))),
             tested=tested,
         )
     wins = Counter(layers["chosen"]).most_common()
