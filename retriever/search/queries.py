@@ -354,7 +354,6 @@ def prepare_queries(
     """Open a view, and analyze and encode queries for its index.
 
     Args:
-        index: the index.
         texts: the queries, as the encoder reads them.
         is_encoded: whether they need vectors.
         ready: their vectors; None encodes them.
@@ -378,10 +377,9 @@ def prepare_queries(
             if encoded_for not in (None, stored.identity):
                 continue
             spec = stored.encoder
-            if reranker is not None:
-                reranker.check(spec)
-            if index.query_map is not None:
-                index.query_map.check(spec)
+            for model in (reranker, index.query_map):
+                if model is not None:
+                    model.check(spec)
             if ready is not None and ready.made_by.fingerprint != spec.fingerprint:
                 raise EncoderMismatchError(
                     f"{index.store}: the index has the encoder {spec}, but the vectors of "
