@@ -354,6 +354,7 @@ def prepare_queries(
     """Open a view, and analyze and encode queries for its index.
 
     Args:
+        index: the index.
         texts: the queries, as the encoder reads them.
         is_encoded: whether they need vectors.
         ready: their vectors; None encodes them.
