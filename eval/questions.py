@@ -24,7 +24,7 @@ from eval.settings import MadeQuestionSettings
 from retriever.documents import Analyzer, Document, sentence_spans
 from retriever.documents.document import OUTLINE_NAME
 from retriever.documents.outline import outline_json
-from retriever.documents.passages import taken_out
+from retriever.documents.passages import extract_spans
 from retriever.errors import BadInputError
 from retriever.files import check_output, whole_files
 from retriever.search.collapse import earliest_copies, identifying_text
@@ -276,7 +276,7 @@ class _QuestionMaker:
             run = self._choose(runs)
             questions = [span for span in run[:-1] if document.text[span[1] - 1] in _QUESTION_MARKS]
             span = self._choose(questions or run)
-            sentence, _ = taken_out(document.text, span)
+            sentence, _ = extract_spans(document.text, span)
             return _Draft(_plain(sentence), (_cut_span(document, span),))
         group = self._groups.get(_plain(document.title).casefold(), [])
         if not _LEFT <= len(group) <= _LARGEST_GROUP:
@@ -325,7 +325,7 @@ def _cut_span(document: Document, span: tuple[int, int]) -> Document:
         mark._replace(offset=mark.offset - max(0, min(stop, mark.offset) - start))
         for mark in document.outline
     )
-    return replace(document, text=taken_out(document.text, span)[1], outline=outline)
+    return replace(document, text=extract_spans(document.text, span)[1], outline=outline)
 
 
 def _plain(text: str | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from retriever.documents import Meter, TextLines
-from retriever.documents.sources import bytes_of
+from retriever.documents.sources import open_bytes
 from retriever.errors import SourceError
 
 QUOTED_LENGTH = 60
@@ -67,7 +67,7 @@ def numbered_lines(
     path: Path, *, blank: bool = False, latin1: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yield `file:line` and each line that is not blank; with `latin1` also of Latin-1 files."""
-    with bytes_of(path, str(path), Meter()) as stream:
+    with open_bytes(path, str(path), Meter()) as stream:
         lines = TextLines(_as_utf8(stream.read()) if latin1 else stream)
         for line in lines:
             where = f"{path}:{lines.number}"

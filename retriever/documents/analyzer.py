@@ -38,13 +38,13 @@ from retriever.documents.languages import (
     AMBIGUOUS_FUNCTION_WORDS,
     DEFAULT_LANGUAGES,
     ENGLISH_FUNCTION_WORDS,
-    FIRST,
     QUERY_FUNCTION_WORDS,
+    SAMPLE_WORDS,
     SCRIPT_OF,
     function_words,
     languages_by_function_words,
     possible_languages,
-    query_choices,
+    query_language_choices,
     script_of,
     text_languages,
 )
@@ -57,11 +57,11 @@ AUTO = "auto"
 PLAIN: dict[str, Any] = {"division": "plain", "detection": "words", "terms": "parts"}
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET: the 1,333 of the package `stop-words` ("able",
 # "act", "affected", ...) cost retrieval quality.
-_ENGLISH = """
+_ENGLISH_LIST = """
     a an and are as at be but by for if in into is it no not of on or such that the their then
     there these they this to was will with
 """
-ENGLISH_STOP_WORDS = frozenset(_ENGLISH.split())
+ENGLISH_STOP_WORDS = frozenset(_ENGLISH_LIST.split())
 # Snowball has two stemmers for these; the words of the language are the same.
 _SAME_STOP_WORDS = {"porter": "english", "dutch_porter": "dutch"}
 _APOSTROPHE_SEPARATES = frozenset({"catalan", "french", "italian", "turkish"})
@@ -69,7 +69,7 @@ _HAS_POSSESSIVE = frozenset({"english", "porter"})
 # Function words that its list lacks and that of Norwegian has.
 _DANISH = ("både", "før", "hver", "kan", "kun", "så", "ved")
 # Lists with hundreds of content words tell a language, but their words are not dropped.
-_TOLD_BUT_KEPT = frozenset({"vietnamese", "persian"})
+_DETECTION_ONLY = frozenset({"vietnamese", "persian"})
 
 _MEMO_ENTRIES = 1_000_000
 _MEMO_WORD_LENGTH = 255
@@ -81,11 +81,11 @@ _Count = Callable[[Iterable[str]], Mapping[str, int]]
 _QUOTED = re.compile(r'(?<!\S)["“”]([^"“”]*)["“”]')
 _PLAIN_SIGNS: dict[int, Any] = str.maketrans("’", "'", "\u00ad\u200c\u200d")
 # Characters beside a capital word that can tell whether it is emphasized.
-_NEAR = 40
+_EMPHASIS_CONTEXT = 40
 _SENTENCE_END = ".!?:;"
 _OPENING_SIGNS = "([{\"'“‘`*_"
 # Signs inside a unit.
-_INSIDE = "-&.:'’‘/"
+_UNIT_SIGNS = "-&.:'’‘/"
 _CLOSING_SIGNS = ")]}\"'”’`*_"
 
 
@@ -132,7 +132,7 @@ class AnalyzerSettings:
             object.__setattr__(self, "stop_words", False)
         if self.language in (NO_LANGUAGE, AUTO):
             return
-        stemmers, lists = _languages()
+        stemmers, lists = _available_languages()
         if self.language not in stemmers | lists:
             raise ConfigError(
                 f"unknown language {self.language!r}; use one of "
@@ -166,14 +166,16 @@ class AnalyzerSettings:
         return replace(self, division="grams" if find_spec("icu4py") is None else "icu")
 
 
-def as_held(asked: AnalyzerSettings | None, held: AnalyzerSettings) -> AnalyzerSettings | None:
+def reconcile_settings(
+    requested: AnalyzerSettings | None, stored: AnalyzerSettings
+) -> AnalyzerSettings | None:
     """Return what is asked for, read as the index is if all that a caller chooses is the same."""
-    if asked is None:
-        return held
-    alike = replace(asked, detection=held.detection, terms=held.terms)
-    if replace(alike, division=held.division) != held:
-        return asked.resolved()
-    return held if asked.division == "auto" else alike
+    if requested is None:
+        return stored
+    same_reading = replace(requested, detection=stored.detection, terms=stored.terms)
+    if replace(same_reading, division=stored.division) != stored:
+        return requested.resolved()
+    return stored if requested.division == "auto" else same_reading
 
 
 class Analyzer:
@@ -210,10 +212,10 @@ class Analyzer:
             require_several("stop_list", stop_list)
             self.stop_list = frozenset(stop_list)
         elif language == AUTO:
-            named = sorted(SCRIPT_OF.keys() & _languages()[1])
+            languages = sorted(SCRIPT_OF.keys() & _available_languages()[1])
             self.stop_list = frozenset(
                 chain.from_iterable(
-                    function_words(one, _stop_words(one, self._is_plain)) for one in named
+                    function_words(name, _stop_words(name, self._is_plain)) for name in languages
                 )
             )
         elif self.settings.stop_words:
@@ -222,8 +224,8 @@ class Analyzer:
             self.stop_list = frozenset()
         # They know no analyzer: a cycle would keep one that nobody needs, with a megabyte of words,
         # until cycles are collected.
-        words = partial(_Words, self.settings, self.stop_list, is_whole=self._is_whole)
-        self._words = lru_cache(_MEMOS)(words)
+        words = partial(_TermTable, self.settings, self.stop_list, is_whole=self._is_whole)
+        self._term_tables = lru_cache(_MEMOS)(words)
 
     @cached_property
     def identity(self) -> str:
@@ -243,28 +245,30 @@ class Analyzer:
         The distinct terms of a label, read in the languages of the text, follow with `LABEL`
         before them, but those of `context`, which is the title and the headings in the text.
         """
-        _, units, words = self._read(text)
-        terms = list(chain.from_iterable(map(words.__getitem__, units)))
-        if not words.capitals.isdisjoint(units):
-            terms += [term for term, _, _ in _emphasized(text, units, words.capitals)]
+        _, units, term_table = self._split_units(text)
+        terms = list(chain.from_iterable(map(term_table.__getitem__, units)))
+        if not term_table.capitals.isdisjoint(units):
+            terms += [term for term, _, _ in _emphasized_spans(text, units, term_table.capitals)]
         if label:
-            splits = not _APOSTROPHE_SEPARATES.isdisjoint(words.languages)
+            splits = not _APOSTROPHE_SEPARATES.isdisjoint(term_table.languages)
             pattern = self._pattern(label.isascii(), splits)
-            label_terms = chain.from_iterable(map(words.__getitem__, pattern.findall(label)))
+            label_terms = chain.from_iterable(map(term_table.__getitem__, pattern.findall(label)))
             context_units = pattern.findall(context)
-            counted = frozenset(chain.from_iterable(map(words.__getitem__, context_units)))
-            distinct = dict.fromkeys(term for term in label_terms if term not in counted)
+            context_terms = frozenset(
+                chain.from_iterable(map(term_table.__getitem__, context_units))
+            )
+            distinct = dict.fromkeys(term for term in label_terms if term not in context_terms)
             terms += map(LABEL.__add__, distinct)
-        return terms, words.languages if self.settings.language == AUTO else ()
+        return terms, term_table.languages if self.settings.language == AUTO else ()
 
     def languages(self, text: str) -> tuple[str, ...]:
         """The languages of a text; none if the settings name the language."""
-        return self._read(text)[2].languages if self.settings.language == AUTO else ()
+        return self._split_units(text)[2].languages if self.settings.language == AUTO else ()
 
     def words(self, text: str) -> list[str]:
         """The words of a text as written; of scripts without spaces, what stands between others."""
         # Only apostrophes depend on the language: a query needs no more than function words.
-        units = self._read(text, languages_by_function_words)[1]
+        units = self._split_units(text, languages_by_function_words)[1]
         return separated(units) if self._is_whole else units
 
     def query_tokens(
@@ -279,8 +283,8 @@ class Analyzer:
         them.
         """
         if self.settings.language != AUTO:
-            pattern, _, words = self._read(text)
-            return self._query_terms(text, pattern, words)[0]
+            pattern, _, term_table = self._split_units(text)
+            return self._query_terms(text, pattern, term_table)[0]
         ascii_only = text.isascii()
         terms = list[str]()
         whole = list[str]()
@@ -288,52 +292,58 @@ class Analyzer:
         if len(held) != 1:
             whole = self._pattern(ascii_only, False).findall(text)
             sample = separated(whole) if self._is_whole else whole
-            choices = query_choices(sample, ascii_only, self._known, held)
-        dropped = set(whole)
+            choices = query_language_choices(sample, ascii_only, self._languages_by_word, held)
+        dropped_units = set(whole)
         for languages in choices:
             splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
             pattern = self._pattern(ascii_only, splits)
-            new, function_units = self._query_terms(text, pattern, self._words(languages))
-            dropped &= function_units
-            found = frozenset(terms)
-            terms += [term for term in new if term not in found]
+            language_terms, function_units = self._query_terms(
+                text, pattern, self._term_tables(languages)
+            )
+            dropped_units &= function_units
+            earlier_terms = frozenset(terms)
+            terms += [term for term in language_terms if term not in earlier_terms]
         if count is None or len(set(map(SCRIPT_OF.get, held))) == len(held):
             return terms
         if all((frequencies := count(terms)).values()):
             return terms
-        every = dict.fromkeys(held, 1)  # None of them is rare.
-        others = {
+        equal_counts = dict.fromkeys(held, 1)  # None of them is rare.
+        alternatives = {
             term
             for unit in whole
-            if unit not in dropped
-            and (own := self.query_tokens(unit, held))
-            and not any(map(frequencies.get, own))
-            for term in self.query_tokens(unit, every)
+            if unit not in dropped_units
+            and (unit_terms := self.query_tokens(unit, held))
+            and not any(map(frequencies.get, unit_terms))
+            for term in self.query_tokens(unit, equal_counts)
         }
-        more = count(sorted(others.difference(terms)))
-        return terms + [term for term in more if more[term]]
+        alternative_counts = count(sorted(alternatives.difference(terms)))
+        return terms + [term for term in alternative_counts if alternative_counts[term]]
 
     def _query_terms(
-        self, text: str, pattern: re.Pattern[str], words: _Words
+        self, text: str, pattern: re.Pattern[str], term_table: _TermTable
     ) -> tuple[list[str], set[str]]:
         """The terms of a query, and the function words in it that have none."""
         units = pattern.findall(text)
         capitals = []
-        if not words.capitals.isdisjoint(units):
-            capitals = [term for term, _, _ in _emphasized(text, units, words.capitals)]
-        dropped = self._dropped(text, units, pattern, words) if self.settings.stop_words else set()
-        remaining = [words[unit] for unit in units if unit not in dropped]
-        if dropped and not any(remaining):
-            dropped = set()
-            remaining = list(map(words.__getitem__, units))
-        return [*chain.from_iterable(remaining), *capitals], dropped
+        if not term_table.capitals.isdisjoint(units):
+            capitals = [term for term, _, _ in _emphasized_spans(text, units, term_table.capitals)]
+        dropped_units = (
+            self._function_units(text, units, pattern, term_table)
+            if self.settings.stop_words
+            else set()
+        )
+        remaining = [term_table[unit] for unit in units if unit not in dropped_units]
+        if dropped_units and not any(remaining):
+            dropped_units = set()
+            remaining = list(map(term_table.__getitem__, units))
+        return [*chain.from_iterable(remaining), *capitals], dropped_units
 
-    def _dropped(
-        self, text: str, units: list[str], pattern: re.Pattern[str], words: _Words
+    def _function_units(
+        self, text: str, units: list[str], pattern: re.Pattern[str], term_table: _TermTable
     ) -> set[str]:
         """The units of a query that are function words."""
         folded = list(map(str.lower, units))
-        listed, unclear = words.function_words
+        listed, unclear = term_table.function_words
         if listed.isdisjoint(separated(folded) if self._is_whole else folded):
             return set()
         is_listed = [
@@ -346,16 +356,16 @@ class Analyzer:
         ]
         quoted = {unit for phrase in _QUOTED.findall(text) for unit in pattern.findall(phrase)}
         has_cases = not text.isupper()
-        dropped = set()
-        for place, (unit, word) in enumerate(zip(units, folded, strict=True)):
-            is_beside = is_listed[place] or is_listed[place + 2]
+        dropped_units = set()
+        for number, (unit, word) in enumerate(zip(units, folded, strict=True)):
+            is_beside = is_listed[number] or is_listed[number + 2]
             # A capital letter that begins a sentence is no emphasis, and "I" is none anywhere.
-            is_letter = len(unit) == 1 and (place == 0 or unit == "I")
+            is_letter = len(unit) == 1 and (number == 0 or unit == "I")
             is_emphasized = has_cases and unit.isupper() and not is_letter
-            is_function_word = is_listed[place + 1] or (word in unclear and is_beside)
+            is_function_word = is_listed[number + 1] or (word in unclear and is_beside)
             if is_function_word and not is_emphasized and unit not in quoted:
-                dropped.add(unit)
-        return dropped
+                dropped_units.add(unit)
+        return dropped_units
 
     def forms(self, word: str, held: Iterable[str]) -> frozenset[str]:
         """The terms of which a passage with a word has one, in the languages of an index.
@@ -365,9 +375,11 @@ class Analyzer:
         auto = self.settings.language == AUTO
         languages = possible_languages(word, held) if auto else {self.settings.language}
         # Nothing is remembered of them: most are words that nobody writes.
-        placed = [self._words((language,)).placed(word) for language in sorted(languages)]
-        first = [next((term for term, _, _ in terms), None) for terms in placed]
-        return frozenset() if None in first else frozenset(filter(None, first))
+        spans_by_language = [
+            self._term_tables((language,)).term_spans(word) for language in sorted(languages)
+        ]
+        first_terms = [next((term for term, _, _ in terms), None) for terms in spans_by_language]
+        return frozenset() if None in first_terms else frozenset(filter(None, first_terms))
 
     def spans(
         self, text: str, wanted: Set[str] | None = None, held: Iterable[str] | None = None
@@ -379,64 +391,68 @@ class Analyzer:
         With the languages that an index has, the text is read in each of them, one after the other:
         no language is told, which can take longer than a query.
         """
-        for pattern, words in self._readings(text, held):
+        for pattern, term_table in self._readings(text, held):
             for match in pattern.finditer(text):
-                if wanted is None or not wanted.isdisjoint(words[match.group()]):
-                    for term, start, stop in words.placed(match.group()):
+                if wanted is None or not wanted.isdisjoint(term_table[match.group()]):
+                    for term, start, stop in term_table.term_spans(match.group()):
                         yield term, match.start() + start, match.start() + stop
-            if wanted is None or not words.capitals.isdisjoint(wanted):
-                for span in _emphasized(text, pattern.findall(text), words.capitals):
+            if wanted is None or not term_table.capitals.isdisjoint(wanted):
+                for span in _emphasized_spans(text, pattern.findall(text), term_table.capitals):
                     if wanted is None or span[0] in wanted:
                         yield span
 
     def _readings(
-        self, text: str, held: Iterable[str] | None
-    ) -> Iterator[tuple[re.Pattern[str], _Words]]:
+        self, text: str, index_languages: Iterable[str] | None
+    ) -> Iterator[tuple[re.Pattern[str], _TermTable]]:
         """Yield what finds the units of a text and what has their terms, for each reading of it."""
-        if held is None or self.settings.language != AUTO:
-            pattern, _, words = self._read(text)
-            yield pattern, words
+        if index_languages is None or self.settings.language != AUTO:
+            pattern, _, term_table = self._split_units(text)
+            yield pattern, term_table
             return
-        alone: list[tuple[str, ...]] = [(language,) for language in held]
-        for languages in alone or [()]:
+        language_sets: list[tuple[str, ...]] = [(language,) for language in index_languages]
+        for languages in language_sets or [()]:
             splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
-            yield self._pattern(text.isascii(), splits), self._words(languages)
+            yield self._pattern(text.isascii(), splits), self._term_tables(languages)
 
-    def _read(
+    def _split_units(
         self, text: str, languages_of: Callable[..., tuple[str, ...]] | None = None
-    ) -> tuple[re.Pattern[str], list[str], _Words]:
+    ) -> tuple[re.Pattern[str], list[str], _TermTable]:
         """Return the pattern of units, the units of a text, and the words with their terms."""
         ascii_only = text.isascii()
         language = self.settings.language
         pattern = self._pattern(ascii_only, language in _APOSTROPHE_SEPARATES)
         units = pattern.findall(text)
         if language != AUTO:
-            return pattern, units, self._words((language,))
+            return pattern, units, self._term_tables((language,))
         if languages_of is None:
             by_words = self.settings.detection == "words"
             languages_of = languages_by_function_words if by_words else text_languages
         sample = units
         if self._is_whole and "-" in text:
-            sample = " ".join(units[:FIRST]).replace("-", " ").split()
-        languages = languages_of(sample, ascii_only, self._known)
+            sample = " ".join(units[:SAMPLE_WORDS]).replace("-", " ").split()
+        languages = languages_of(sample, ascii_only, self._languages_by_word)
         if not _APOSTROPHE_SEPARATES.isdisjoint(languages):
             pattern = self._pattern(ascii_only, True)
             units = pattern.findall(text)
-        return pattern, units, self._words(languages)
+        return pattern, units, self._term_tables(languages)
 
     @cached_property
-    def _known(self) -> dict[str, tuple[str, ...]]:
+    def _languages_by_word(self) -> dict[str, tuple[str, ...]]:
         """The languages of each function word."""
-        known: dict[str, tuple[str, ...]] = {}
-        for one in chain(self.stop_list, map("english:".__add__, ENGLISH_FUNCTION_WORDS)):
-            language, _, word = one.partition(":")
-            known[word] = (*known.get(word, ()), language)
+        languages_by_word: dict[str, tuple[str, ...]] = {}
+        for entry in chain(self.stop_list, map("english:".__add__, ENGLISH_FUNCTION_WORDS)):
+            language, _, word = entry.partition(":")
+            languages_by_word[word] = (*languages_by_word.get(word, ()), language)
         # A capital letter by itself is a symbol.
-        capitals = {word.capitalize(): found for word, found in known.items() if len(word) > 1}
-        return known | capitals
+        capitals = {
+            word.capitalize(): languages
+            for word, languages in languages_by_word.items()
+            if len(word) > 1
+        }
+        return languages_by_word | capitals
 
 
-class _Rule(NamedTuple):
+class _TermRule(NamedTuple):
     """How a word becomes a term."""
 
     language: str
@@ -445,7 +461,7 @@ class _Rule(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class _Words(dict[str, tuple[str, ...]]):
+class _TermTable(dict[str, tuple[str, ...]]):
     """The terms of units of texts in some languages, computed where missing: a dict, for speed."""
 
     settings: AnalyzerSettings
@@ -453,7 +469,7 @@ class _Words(dict[str, tuple[str, ...]]):
     languages: tuple[str, ...]
     is_whole: bool
     # By the script of a word.
-    rules: dict[str | None, _Rule] = field(default_factory=dict)
+    rules: dict[str | None, _TermRule] = field(default_factory=dict)
 
     @cached_property
     def function_words(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -516,7 +532,7 @@ class _Words(dict[str, tuple[str, ...]]):
             terms += tuple([word for word in (first, second) if word in self.capitals])
         return terms
 
-    def placed(self, unit: str) -> Iterator[tuple[str, int, int]]:
+    def term_spans(self, unit: str) -> Iterator[tuple[str, int, int]]:
         """The terms of a unit with their places in it."""
         form, parts = unit_parts(unit) if self.is_whole else (unit, [(unit, 0)])
         for part, place in parts:
@@ -576,7 +592,7 @@ class _Words(dict[str, tuple[str, ...]]):
             return not self.common_words.isdisjoint(words)
         return self.common_words.issuperset(words)
 
-    def rule(self, script: str | None) -> _Rule:
+    def rule(self, script: str | None) -> _TermRule:
         """How words of a script become terms, whose language may be that of the settings."""
         import Stemmer
 
@@ -584,19 +600,21 @@ class _Words(dict[str, tuple[str, ...]]):
         stop_words = self.stop_list
         stem = str
         if language == AUTO:
-            here = (one for one in self.languages if SCRIPT_OF.get(one) == script)
-            language = next(here, DEFAULT_LANGUAGES.get(script, ""))
-            dropped = self.settings.stop_words and language not in _TOLD_BUT_KEPT
-            mine = f"{language}:" if dropped else "-"
-            stop_words = frozenset(w.removeprefix(mine) for w in stop_words if w.startswith(mine))
+            candidates = (name for name in self.languages if SCRIPT_OF.get(name) == script)
+            language = next(candidates, DEFAULT_LANGUAGES.get(script, ""))
+            drops_stop_words = self.settings.stop_words and language not in _DETECTION_ONLY
+            prefix = f"{language}:" if drops_stop_words else "-"
+            stop_words = frozenset(
+                w.removeprefix(prefix) for w in stop_words if w.startswith(prefix)
+            )
         if self.settings.stemming and language in Stemmer.algorithms():
             # The dict remembers stems already; a call holds the interpreter's lock, for threads.
             stem = Stemmer.Stemmer(language, 0).stemWord
-        rule = self.rules[script] = _Rule(language, stop_words, stem)
+        rule = self.rules[script] = _TermRule(language, stop_words, stem)
         return rule
 
 
-def _emphasized(
+def _emphasized_spans(
     text: str, units: Iterable[str], capitals: frozenset[str]
 ) -> Iterator[tuple[str, int, int]]:
     """The stop words of a text that are written in capitals and mean something, with their places.
@@ -608,18 +626,18 @@ def _emphasized(
         start = text.find(word)
         while start >= 0:
             stop = start + len(word)
-            if _stands_out(text, start, stop):
+            if _is_emphasized(text, start, stop):
                 yield word, start, stop
             start = text.find(word, stop)
 
 
-def _stands_out(text: str, start: int, stop: int) -> bool:
+def _is_emphasized(text: str, start: int, stop: int) -> bool:
     """Whether a word in capitals is a unit and stands out from the words beside it."""
     sign = text[stop : stop + 1]
     following = text[stop + 1 : stop + 2]
-    if sign.isalnum() or (sign and sign in "_+#") or (following.isalnum() and sign in _INSIDE):
+    if sign.isalnum() or (sign and sign in "_+#") or (following.isalnum() and sign in _UNIT_SIGNS):
         return False
-    line = text[max(0, start - _NEAR) : start].rpartition("\n")[2]
+    line = text[max(0, start - _EMPHASIS_CONTEXT) : start].rpartition("\n")[2]
     if line and not (line[-1].isspace() or line[-1] in _OPENING_SIGNS):
         return False
     before = line.split()[-1:]
@@ -629,7 +647,11 @@ def _stands_out(text: str, start: int, stop: int) -> bool:
     is_letter = stop - start == 1
     if is_letter and not is_quoted and not any(map(str.isalnum, "".join(before))):
         return False
-    after = text[stop : stop + _NEAR].partition("\n")[0].split()[:1] if sign.isspace() else []
+    after = (
+        text[stop : stop + _EMPHASIS_CONTEXT].partition("\n")[0].split()[:1]
+        if sign.isspace()
+        else []
+    )
     cased = [word for word in before + after if word.lower() != word.upper()]
     return not cased or not all(map(str.isupper, cased))
 
@@ -654,7 +676,7 @@ def _fold(
     return normalized("NFKC", word.translate(FOLDED_SIGNS if is_whole else _PLAIN_SIGNS).lower())
 
 
-def _languages() -> tuple[frozenset[str], frozenset[str]]:
+def _available_languages() -> tuple[frozenset[str], frozenset[str]]:
     """The languages that have a stemmer, and those that have a list of stop words."""
     import Stemmer
     from stop_words import AVAILABLE_LANGUAGES
@@ -674,10 +696,10 @@ def _stop_words(language: str, is_plain: bool) -> frozenset[str]:
         return ENGLISH_STOP_WORDS
     from stop_words import get_stop_words
 
-    found = set()
-    for listed in chain(get_stop_words(language), _DANISH if language == "danish" else ()):
-        folded = _fold(listed, turkish, not is_plain)
+    stop_words = set()
+    for entry in chain(get_stop_words(language), _DANISH if language == "danish" else ()):
+        folded = _fold(entry, turkish, not is_plain)
         # The lists hold phrases and punctuation too; only an entry that is one word can be met.
         if len(words := word_pattern(folded.isascii(), splits, True).findall(folded)) == 1:
-            found.update(words)
-    return frozenset(found)
+            stop_words.update(words)
+    return frozenset(stop_words)

@@ -146,7 +146,7 @@ def check_encoding(name: str | None) -> None:
         ) from error
 
 
-def not_in(encoding: str, error: UnicodeError) -> str:
+def encoding_fault(encoding: str, error: UnicodeError) -> str:
     """What is wrong with bytes that are not in the encoding that they should be in."""
     return f"not {encoding}: {error}; {REMEDY}"
 

@@ -27,20 +27,20 @@ _SYLLABIC = (
 )
 _HANGUL = "\u1100-\u11ff\u3131-\u318e\ua960-\ua97c\uac00-\ud7fb"
 # Marks that Unicode does not call marks: half-width kana voicing, soft hyphen, zero-width joiners.
-LIKE_MARKS = "\uff9e\uff9f\u00ad\u200c\u200d"
+MARK_LIKE = "\uff9e\uff9f\u00ad\u200c\u200d"
 # Invisible characters inside words: grapheme joiner, zero-width spaces, marks of direction.
-_UNSEEN = "\u034f\u061c\u180e\u200b\u200e\u200f\u2060\ufeff"
+_INVISIBLE = "\u034f\u061c\u180e\u200b\u200e\u200f\u2060\ufeff"
 # What people write for an apostrophe and for a hyphen; dashes that stand between words are none.
 APOSTROPHES = "'`\u00b4\u02bb\u02bc\u2018\u2019\u201b\uff07"
 _HYPHENS = "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d-"
 # One form of each, of the same length.
-ONE_FORM: Mapping[int, str | None] = {
+CANONICAL_SIGNS: Mapping[int, str | None] = {
     **dict.fromkeys(map(ord, APOSTROPHES), "'"),
     **dict.fromkeys(map(ord, _HYPHENS), "-"),
     ord("\uff06"): "&",
 }
 # The same in a folded word, without what nobody sees.
-FOLDED_SIGNS = {**ONE_FORM, **dict.fromkeys(map(ord, f"\u00ad\u200c\u200d{_UNSEEN}"))}
+FOLDED_SIGNS = {**CANONICAL_SIGNS, **dict.fromkeys(map(ord, f"\u00ad\u200c\u200d{_INVISIBLE}"))}
 _SPACELESS = re.compile(f"[{CJK}{_SYLLABIC}]")
 _IS_CJK = re.compile(f"[{CJK}]")
 _IS_HANGUL = re.compile(f"[{_HANGUL}]")
@@ -179,9 +179,9 @@ def word_pattern(
     spaceless = ""
     run = "[A-Za-z0-9]+"
     if not ascii_only:
-        marks = f"[{mark_ranges()}{LIKE_MARKS}]"
-        inside = f"[{mark_ranges()}{LIKE_MARKS}{_UNSEEN}]" if is_whole else marks
-        letters = rf"[^\W_{CJK}{'' if is_plain else _SYLLABIC}{LIKE_MARKS}]"
+        marks = f"[{mark_ranges()}{MARK_LIKE}]"
+        inside = f"[{mark_ranges()}{MARK_LIKE}{_INVISIBLE}]" if is_whole else marks
+        letters = rf"[^\W_{CJK}{'' if is_plain else _SYLLABIC}{MARK_LIKE}]"
         run = f"{letters}+(?:{inside}+{letters}*)*"
         spaceless = f"[{CJK}](?:[{CJK}]|{marks})*|[{_SYLLABIC}](?:[{_SYLLABIC}]|{marks})*|"
         if is_plain:
@@ -203,8 +203,8 @@ def separated(units: Iterable[str]) -> list[str]:
 
 
 def unit_parts(unit: str) -> tuple[str, list[tuple[str, int]]]:
-    """A unit with signs in `ONE_FORM`, and its words and identifiers with their places."""
-    form = unit.replace("`", "'") if unit.isascii() else unit.translate(ONE_FORM)
+    """A unit with signs in `CANONICAL_SIGNS`, and its words and identifiers with their places."""
+    form = unit.replace("`", "'") if unit.isascii() else unit.translate(CANONICAL_SIGNS)
     if form.isalnum():
         return form, [(form, 0)]
     parts = [(match.group(), match.start()) for match in _BETWEEN_JOINTS.finditer(form)]
@@ -214,7 +214,7 @@ def unit_parts(unit: str) -> tuple[str, list[tuple[str, int]]]:
 
 
 def whole_pieces(unit: str) -> Iterator[Piece]:
-    """The terms of a unit with signs in `ONE_FORM` beside those of its parts.
+    """The terms of a unit with signs in `CANONICAL_SIGNS` beside those of its parts.
 
     Some stand as they are written, such as ``2024-05-01``, ``c++`` and ``--no-cache``. Words that
     hyphens part are joined: ``email``, ``gpt-4``.
@@ -229,10 +229,10 @@ def whole_pieces(unit: str) -> Iterator[Piece]:
                 if pattern is _SIGNED and match.end(1) < match.end():
                     yield Piece(match[1], *match.span(1), False)
     if "-" in unit and not _UNJOINED.search(unit):
-        yield from _joined_pieces(unit)
+        yield from _compound_pieces(unit)
 
 
-def _joined_pieces(unit: str) -> Iterator[Piece]:
+def _compound_pieces(unit: str) -> Iterator[Piece]:
     """The compounds of a unit as single words."""
     for match in _HYPHENED.finditer(unit):
         words = list(_WORD_OF_COMPOUND.finditer(match.group()))
@@ -282,11 +282,11 @@ def divide(unit: str, division: str, is_whole: bool = False) -> Iterator[Piece]:
     if _SPACELESS.match(unit):
         size = 2 if _IS_CJK.match(unit) else 3
         characters = _characters(unit, "NFKC" if size == 2 else "NFC")
-        yield from _spaceless(characters, size, division == "icu")
+        yield from _spaceless_pieces(characters, size, division == "icu")
         return
     if "_" in unit or ("." in unit and _DOTTED.fullmatch(normalized("NFC", unit))):
         yield Piece(unit, 0, len(unit), False)
-        yield from _identifiers(unit)
+        yield from _identifier_pieces(unit)
     for match in _WORDS.finditer(unit):
         word = match.group()
         start = match.start()
@@ -300,7 +300,7 @@ def divide(unit: str, division: str, is_whole: bool = False) -> Iterator[Piece]:
                 yield Piece(part.group(), start + part.start(), start + part.end(), True)
         elif _IS_HANGUL.match(word):
             characters = _characters(word, "NFC")
-            for piece in _grams(characters, 2) if len(characters) > 1 else ():
+            for piece in _character_ngrams(characters, 2) if len(characters) > 1 else ():
                 yield piece._replace(start=start + piece.start, stop=start + piece.stop)
     if is_whole and "." in unit:
         yield from _dotted_pieces(unit)
@@ -309,7 +309,7 @@ def divide(unit: str, division: str, is_whole: bool = False) -> Iterator[Piece]:
         yield Piece(_with_hyphens(unit), 0, len(unit), False)
 
 
-def _identifiers(path: str) -> Iterator[Piece]:
+def _identifier_pieces(path: str) -> Iterator[Piece]:
     """The names with underscores in a dotted path."""
     for match in re.finditer(r"[^.]+", path if "." in path else ""):
         name = match.group().strip("_")
@@ -331,24 +331,26 @@ def _dotted_pieces(unit: str) -> Iterator[Piece]:
         yield Piece(unit.replace(".", ""), 0, len(unit), True)
 
 
-def _spaceless(characters: list[Piece], size: int, with_words: bool) -> Iterator[Piece]:
+def _spaceless_pieces(characters: list[Piece], size: int, with_words: bool) -> Iterator[Piece]:
     """Words, single characters where pairs are made, and pairs or triples."""
     if with_words:
         first = 0
-        for word in _word_breaker()("".join(one.text for one in characters), "und"):
+        for word in _word_breaker()("".join(character.text for character in characters), "und"):
             last = first + len(word) - 1
             yield Piece(word, characters[first].start, characters[last].stop, False)
             first = last + 1
     if size == 2:
         yield from characters
     if size > 2 or len(characters) > 1:
-        yield from _grams(characters, size)
+        yield from _character_ngrams(characters, size)
 
 
-def _grams(characters: list[Piece], size: int) -> Iterator[Piece]:
+def _character_ngrams(characters: list[Piece], size: int) -> Iterator[Piece]:
     for first in range(max(1, len(characters) - size + 1)):
         part = characters[first : first + size]
-        yield Piece("".join(one.text for one in part), part[0].start, part[-1].stop, False)
+        yield Piece(
+            "".join(character.text for character in part), part[0].start, part[-1].stop, False
+        )
 
 
 def _characters(run: str, form: NormalForm) -> list[Piece]:
@@ -401,7 +403,7 @@ def _combining_rows() -> re.Pattern[str]:
 @cache
 def _clusters() -> re.Pattern[str]:
     """A character with its marks and what stands below it; a decomposed Hangul syllable."""
-    marks = f"(?:[{mark_ranges()}{LIKE_MARKS}]|(?<=[\u1039\u17d2]).)"
+    marks = f"(?:[{mark_ranges()}{MARK_LIKE}]|(?<=[\u1039\u17d2]).)"
     return re.compile(f"(?s:{_SYLLABLE}|.){marks}*")
 
 

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 
-from retriever.documents.outline import Outline, outline_fault, parsed_outline, read_outline
+from retriever.documents.outline import Outline, outline_fault, parse_outline, read_outline
 from retriever.errors import ConfigError, SourceError, string_fault
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ OUTLINE_NAME = "outline"
 
 _MAX_DEPTH = 100
 _ID_DIGITS = 16
-_LISTED = 20
+_MOST_QUOTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ def content_id(title: str | None, text: str) -> str:
 def _id_fault(value: str) -> str | None:
     if not value.strip():
         return "is empty, expected a string or an integer"
-    return _compared_fault(value)
+    return _comparable_fault(value)
 
 
-def _compared_fault(value: str) -> str | None:
+def _comparable_fault(value: str) -> str | None:
     """What keeps `value` from being stored where filters compare it, or None."""
     if "\0" in value:
         # Some functions of SQLite end a string at NUL.
@@ -87,7 +87,7 @@ def _compared_fault(value: str) -> str | None:
 _PARTS: dict[str, tuple[Callable[[str], str | None], str]] = {
     "id": (_id_fault, "a string or an integer"),
     "text": (string_fault, "a string"),
-    "title": (_compared_fault, "a string or null"),
+    "title": (_comparable_fault, "a string or null"),
 }
 
 
@@ -151,14 +151,14 @@ def _plain(value: Any, depth: int, keeps_nan: bool) -> Any:
 def _field_fault(key: object, value: object, depth: int) -> str | None:
     if not isinstance(key, str):
         return "has a name that is not a string"
-    return _compared_fault(key) or _value_fault(value, depth)
+    return _comparable_fault(key) or _value_fault(value, depth)
 
 
 def _value_fault(value: object, depth: int) -> str | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return _compared_fault(value)
+        return _comparable_fault(value)
     if isinstance(value, float):
         return None if math.isfinite(value) else f"holds {value}, expected a finite number"
     if isinstance(value, int):
@@ -229,44 +229,44 @@ def find_columns(header: Sequence[str], fields: Fields, where: str) -> Columns:
         if name is not None and name not in header:
             raise SourceError(
                 f"{where}: no column {name!r} to take the {role} from; "
-                f"the columns are {listed(header)}: name one with --{role}-field"
+                f"the columns are {quote_names(header)}: name one with --{role}-field"
             )
-    text = fields.text or detected(TEXT_NAMES, header, fields)
+    text = fields.text or detect_field(TEXT_NAMES, header, fields)
     if text is None:
-        other = next((one for one in ";\t|" if len(header) == 1 and one in header[0]), None)
-        if other is not None:
+        delimiter = next((sign for sign in ";\t|" if len(header) == 1 and sign in header[0]), None)
+        if delimiter is not None:
             raise SourceError(
-                f"{where}: one column, {header[0]!r}; perhaps --set delimiter={other!r}"
+                f"{where}: one column, {header[0]!r}; perhaps --set delimiter={delimiter!r}"
             )
         raise SourceError(
-            f"{where}: no text column (looked for {listed(TEXT_NAMES)}); the columns are "
-            f"{listed(header)}: name the one that holds the text with --text-field"
+            f"{where}: no text column (looked for {quote_names(TEXT_NAMES)}); the columns are "
+            f"{quote_names(header)}: name the one that holds the text with --text-field"
         )
     return Columns(
-        fields.id or detected(ID_NAMES, header, fields),
+        fields.id or detect_field(ID_NAMES, header, fields),
         text,
-        fields.title or detected(TITLE_NAMES, header, fields),
+        fields.title or detect_field(TITLE_NAMES, header, fields),
     )
 
 
-def detected(names: Iterable[str], present: Collection[str], fields: Fields) -> str | None:
+def detect_field(names: Iterable[str], present: Collection[str], fields: Fields) -> str | None:
     """The first of `names` that is present without a role, if need be in another case."""
-    taken = (fields.id, fields.text, fields.title)
+    assigned_names = (fields.id, fields.text, fields.title)
     for name in names:
-        if name in present and name not in taken:
+        if name in present and name not in assigned_names:
             return name
-    spelled: dict[str, str] = {}
+    names_by_lower_case: dict[str, str] = {}
     for name in present:
-        if name not in taken and isinstance(name, str):
-            spelled.setdefault(name.lower(), name)
-    return next((spelled[name] for name in names if name in spelled), None)
+        if name not in assigned_names and isinstance(name, str):
+            names_by_lower_case.setdefault(name.lower(), name)
+    return next((names_by_lower_case[name] for name in names if name in names_by_lower_case), None)
 
 
-def listed(names: Collection[str]) -> str:
+def quote_names(names: Collection[str]) -> str:
     """The names quoted and joined for an error message, cut after 20; `nothing` if empty."""
-    shown = ", ".join(repr(name) for name in islice(names, _LISTED))
-    more = len(names) - _LISTED
-    return f"{shown} and {more} more" if more > 0 else shown or "nothing"
+    quoted = ", ".join(repr(name) for name in islice(names, _MOST_QUOTED))
+    omitted = len(names) - _MOST_QUOTED
+    return f"{quoted} and {omitted} more" if omitted > 0 else quoted or "nothing"
 
 
 class Record(NamedTuple):
@@ -305,12 +305,12 @@ class Assembler:
 
     def document(self, record: Record) -> Document:
         """As `split`; a document without an id gets one made of its content."""
-        document = self.split(record)
+        document = self.assemble(record)
         if document.id:
             return document
         return replace(document, id=content_id(document.title, document.text))
 
-    def split(self, record: Record) -> Document:
+    def assemble(self, record: Record) -> Document:
         """The document of a record, whose `values` it takes; its id is empty if it has none."""
         where = record.where
         values = record.values
@@ -318,24 +318,24 @@ class Assembler:
             raise SourceError(f"{where}: {record.fault}")
         if self._first is None:
             self._first = where
-            self._id_name = self._id_name or detected(ID_NAMES, values, self._fields)
+            self._id_name = self._id_name or detect_field(ID_NAMES, values, self._fields)
         if self._text_name is None:
-            self._text_name = detected(TEXT_NAMES, values, self._fields)
+            self._text_name = detect_field(TEXT_NAMES, values, self._fields)
         self._check_present(where, values)
         id_ = ""
         if self._id_name is not None:
-            given = values.pop(self._id_name)
-            is_number = isinstance(given, int) and not isinstance(given, bool)
-            id_ = _checked("id", "id", str(given) if is_number else given, where)
+            raw_id = values.pop(self._id_name)
+            is_number = isinstance(raw_id, int) and not isinstance(raw_id, bool)
+            id_ = _checked("id", "id", str(raw_id) if is_number else raw_id, where)
         name = self._text_name or ""
         text = _checked("text", f"the text field {name!r}", values.pop(name), where)
-        name = self._fields.title or detected(TITLE_NAMES, values, self._fields) or ""
+        name = self._fields.title or detect_field(TITLE_NAMES, values, self._fields) or ""
         title = values.pop(name, None)
         if title is not None:
             title = _checked("title", f"the title field {name!r}", title, where)
         outline = record.outline
-        if not outline and (found := parsed_outline(values.get(OUTLINE_NAME), text)) is not None:
-            outline = found
+        if not outline and (parsed := parse_outline(values.get(OUTLINE_NAME), text)) is not None:
+            outline = parsed
             del values[OUTLINE_NAME]
         if metadata_fault(values) is not None:
             values = {name: _plain(value, 1, False) for name, value in values.items()}
@@ -351,16 +351,19 @@ class Assembler:
     def _check_present(self, where: str, values: dict[str, Any]) -> None:
         if self._text_name is None:
             raise SourceError(
-                f"{where}: no text field (looked for {listed(TEXT_NAMES)}); the record has "
-                f"{listed(values)}: name the one that holds the text with --text-field"
+                f"{where}: no text field (looked for {quote_names(TEXT_NAMES)}); the record has "
+                f"{quote_names(values)}: name the one that holds the text with --text-field"
             )
         named = (("id", self._id_name), ("text", self._text_name), ("title", self._fields.title))
         for role, name in named:
             if name is not None and name not in values:
                 raise SourceError(
-                    f"{where}: no {role} field {name!r}; the record has {listed(values)}"
+                    f"{where}: no {role} field {name!r}; the record has {quote_names(values)}"
                 )
-        if self._id_name is None and (late := detected(ID_NAMES, values, self._fields)) is not None:
+        if (
+            self._id_name is None
+            and (late := detect_field(ID_NAMES, values, self._fields)) is not None
+        ):
             raise SourceError(
                 f"{where}: has the id field {late!r}, but the first record ({self._first}) has "
                 "none; give every record an id, or none"
@@ -377,20 +380,20 @@ def _checked(role: str, label: str, value: object, where: str) -> str:
     return value
 
 
-def as_document(given: AnyDocument) -> Document:
+def as_document(value: AnyDocument) -> Document:
     """A document of what a program passes; the fields of a mapping are those of a JSON line."""
-    if isinstance(given, Document):
-        metadata = plain_metadata(given.metadata)
-        return given if metadata is given.metadata else replace(given, metadata=dict(metadata))
-    if isinstance(given, str):
-        return Document(content_id(None, given), given)
-    if not isinstance(given, Mapping):
+    if isinstance(value, Document):
+        metadata = plain_metadata(value.metadata)
+        return value if metadata is value.metadata else replace(value, metadata=dict(metadata))
+    if isinstance(value, str):
+        return Document(content_id(None, value), value)
+    if not isinstance(value, Mapping):
         raise TypeError(
             "expected a text, a Document or a mapping such as {'id': 'a', 'text': '...'}, found "
-            f"{type(given).__name__}"
+            f"{type(value).__name__}"
         )
-    where = f"document {given['id']!r}" if "id" in given else "a document without id"
-    return Assembler(Fields()).document(Record(1, where, dict(given)))
+    where = f"document {value['id']!r}" if "id" in value else "a document without id"
+    return Assembler(Fields()).document(Record(1, where, dict(value)))
 
 
 def document_of(stored: StoredDocument) -> Document:

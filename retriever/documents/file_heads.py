@@ -89,7 +89,7 @@ def is_unfinished_mail(path: str) -> bool:
     return _is_delivery(path) and _UNFINISHED_MAIL.fullmatch(path) is not None
 
 
-def name_group(path: str) -> str | None:
+def name_exclusion(path: str) -> str | None:
     """Return the group of files, such as a suffix, by which a file is left out for its name.
 
     `path`, in lower case, has no suffix of a kind. None if the first bytes decide.
@@ -126,7 +126,7 @@ def has_text_name(path: str) -> bool:
 def kind_of_head(path: str, head: bytes) -> str | None:
     """Return the kind that the first bytes of a file show; None if it is not read.
 
-    `path`, in lower case, is in no `name_group`.
+    `path`, in lower case, is in no `name_exclusion`.
     """
     if is_mailbox(head):
         return "mbox"
@@ -136,10 +136,10 @@ def kind_of_head(path: str, head: bytes) -> str | None:
         return "pdf"
     if _PAGE.match(head):
         return "html"
-    return "text" if head_group(path, head) is None else None
+    return "text" if head_exclusion(path, head) is None else None
 
 
-def head_group(path: str, head: bytes) -> str | None:
+def head_exclusion(path: str, head: bytes) -> str | None:
     """Return the group of files by which a file is left out for its first bytes; None for text."""
     is_named = has_text_name(path)
     if not head.strip():

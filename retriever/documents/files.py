@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from retriever.documents.decoding import byte_losses, decode, not_in
+from retriever.documents.decoding import byte_losses, decode, encoding_fault
 from retriever.documents.document import Fields, Json, Record
 from retriever.documents.file_heads import (
     HEAD,
@@ -27,7 +27,7 @@ from retriever.documents.file_heads import (
     is_maildir_file,
     is_unfinished_mail,
     kind_of_head,
-    name_group,
+    name_exclusion,
 )
 from retriever.documents.kinds import Parsed, PassedOverError, one_line
 from retriever.documents.kinds.mail import messages
@@ -40,8 +40,8 @@ from retriever.documents.sources import (
     FieldCount,
     Meter,
     base_name,
-    bytes_of,
     decode_fault,
+    open_bytes,
 )
 from retriever.errors import MissingExtraError, SourceError, require_extra
 
@@ -63,7 +63,7 @@ _MARKDOWN = ".md .markdown .mdown .mdwn .mdx .mkd .mkdn .qmd .rmd"
 _OPEN = ".odt .ott .ods .ots .odp .otp .odg .fodt .fods .fodp"
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     """How the files with some suffixes, which are parted by white space, are read."""
 
     # What such a file is called in messages.
@@ -80,31 +80,31 @@ class Kind(NamedTuple):
     reader_version: int = 1
 
 
-KINDS: Mapping[str, Kind] = {
-    "text": Kind("text", ".txt .text", "plain:read_plain", is_text=True),
-    "code": Kind("source code", _CODE + _CONFIGURATION, "plain:read_plain", is_text=True),
-    "markdown": Kind("Markdown", _MARKDOWN, "plain:read_markdown", is_text=True),
-    "org": Kind("Org", ".org", "markup:read_org", is_text=True),
-    "rst": Kind("reStructuredText", ".rst", "markup:read_rst", is_text=True),
-    "asciidoc": Kind("AsciiDoc", ".adoc .asciidoc", "markup:read_asciidoc", is_text=True),
-    "latex": Kind("LaTeX", ".tex .ltx", "markup:read_latex", is_text=True),
-    "notebook": Kind("Jupyter notebook", ".ipynb", "plain:read_notebook", is_text=True),
-    "html": Kind("HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura")),
-    "pdf": Kind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",)),
-    "docx": Kind("DOCX", ".docx .docm .dotx .dotm", "docx:read_docx", ("lxml",)),
-    "xlsx": Kind("XLSX", ".xlsx .xlsm .xltx .xltm", "sheets:read_xlsx", ("lxml",)),
-    "pptx": Kind("PPTX", ".pptx .pptm .ppsx", "zipped:read_pptx", ("lxml",)),
-    "opendocument": Kind("OpenDocument", _OPEN, "opendocument:read_opendocument", ("lxml",)),
-    "rtf": Kind("RTF", ".rtf", "rtf:read_rtf"),
-    "epub": Kind("EPUB", ".epub", "zipped:read_epub", ("lxml",)),
-    "mail": Kind("e-mail", ".eml .emlx", "mail:read_mail"),
-    "mbox": Kind("mailbox", ".mbox", ""),
+KINDS: Mapping[str, FileKind] = {
+    "text": FileKind("text", ".txt .text", "plain:read_plain", is_text=True),
+    "code": FileKind("source code", _CODE + _CONFIGURATION, "plain:read_plain", is_text=True),
+    "markdown": FileKind("Markdown", _MARKDOWN, "plain:read_markdown", is_text=True),
+    "org": FileKind("Org", ".org", "markup:read_org", is_text=True),
+    "rst": FileKind("reStructuredText", ".rst", "markup:read_rst", is_text=True),
+    "asciidoc": FileKind("AsciiDoc", ".adoc .asciidoc", "markup:read_asciidoc", is_text=True),
+    "latex": FileKind("LaTeX", ".tex .ltx", "markup:read_latex", is_text=True),
+    "notebook": FileKind("Jupyter notebook", ".ipynb", "plain:read_notebook", is_text=True),
+    "html": FileKind("HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura")),
+    "pdf": FileKind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",)),
+    "docx": FileKind("DOCX", ".docx .docm .dotx .dotm", "docx:read_docx", ("lxml",)),
+    "xlsx": FileKind("XLSX", ".xlsx .xlsm .xltx .xltm", "sheets:read_xlsx", ("lxml",)),
+    "pptx": FileKind("PPTX", ".pptx .pptm .ppsx", "zipped:read_pptx", ("lxml",)),
+    "opendocument": FileKind("OpenDocument", _OPEN, "opendocument:read_opendocument", ("lxml",)),
+    "rtf": FileKind("RTF", ".rtf", "rtf:read_rtf"),
+    "epub": FileKind("EPUB", ".epub", "zipped:read_epub", ("lxml",)),
+    "mail": FileKind("e-mail", ".eml .emlx", "mail:read_mail"),
+    "mbox": FileKind("mailbox", ".mbox", ""),
 }
 _BY_SUFFIX = {suffix: name for name, kind in KINDS.items() for suffix in kind.suffixes.split()}
 # Which have first bytes of their own, so that a wrong suffix is seen.
-_MARKED = ("pdf", "docx", "pptx", "xlsx", "opendocument", "rtf", "epub")
+_SIGNED_KINDS = ("pdf", "docx", "pptx", "xlsx", "opendocument", "rtf", "epub")
 # Beginnings of the names of parts, in small letters; OpenDocument is told by two parts.
-_PARTS = {
+_PART_NAMES = {
     "meta-inf/container.xml": "epub",
     "word/document": "docx",
     "ppt/presentation.xml": "pptx",
@@ -130,7 +130,7 @@ _REMEDIES = {
 _PAGE = re.compile(
     rb"(?i)\s*(?:(?><!--.*?-->)\s*)*+(<\?xml[^>]*>\s*)?<(!doctype html|html)\b", re.DOTALL
 )
-_HEAD = 1024
+_SNIFFED_BYTES = 1024
 # Fields of metadata, in lower case, whose values name a document.
 _KEYWORDS = frozenset(
     "alias aliases categories category keyword keywords tag tags".split()  # noqa: SIM905
@@ -169,7 +169,7 @@ def kind_of(path: str | Path, head: bytes | None = None) -> str | None:
     kind = None
     if not is_unfinished_mail(name):
         kind = _BY_SUFFIX.get(os.path.splitext(name)[1])
-    if kind is None and head is not None and name_group(name) is None:
+    if kind is None and head is not None and name_exclusion(name) is None:
         return kind_of_head(name, head)
     return kind
 
@@ -214,13 +214,17 @@ def read_files(
     """The documents of files in their order, read ahead, between records that are given through."""
     with closing(ReadingProcesses()) as processes:
         reader = _FileReader(fields, meter, encoding, processes)
-        todo = chain.from_iterable(map(reader.begun, files))
-        ahead: deque[_Begun] = deque()
+        pending_records = chain.from_iterable(map(reader.begin, files))
+        ahead: deque[_PendingRecord] = deque()
         waiting = 0
         while True:
-            while len(ahead) < _AHEAD and waiting < _AHEAD_BYTES and (one := next(todo, None)):
-                ahead.append(one)
-                waiting += one[0]
+            while (
+                len(ahead) < _AHEAD
+                and waiting < _AHEAD_BYTES
+                and (pending := next(pending_records, None))
+            ):
+                ahead.append(pending)
+                waiting += pending[0]
             if not ahead:
                 return
             size, finish = ahead.popleft()
@@ -229,7 +233,7 @@ def read_files(
 
 
 # Bytes that wait, and what gives the record of a file when it is its turn.
-_Begun = tuple[int, Callable[[], Record]]
+_PendingRecord = tuple[int, Callable[[], Record]]
 
 
 class _FileReader:
@@ -241,13 +245,13 @@ class _FileReader:
         self._encoding = encoding
         self._processes = processes
 
-    def begun(self, file: SourceFile | Record) -> Iterator[_Begun]:
+    def begin(self, file: SourceFile | Record) -> Iterator[_PendingRecord]:
         """Begin to read a file."""
         if isinstance(file, Record):
             yield 0, lambda: file
             return
         try:
-            with bytes_of(file.path, file.where, self._meter) as stream:
+            with open_bytes(file.path, file.where, self._meter) as stream:
                 detected = kind_of(file.path, stream.peek(HEAD)[:HEAD])
                 # What no kind reads is named by a pattern, and read as text.
                 kind = detected or "text"
@@ -256,13 +260,13 @@ class _FileReader:
                         id_, where = f"{file.id}#{number}", f"{file.where}#{number}"
                         part = file._replace(id=id_, where=where, is_part=True, kind=kind)
                         if len(message) > LONGEST_FILE:
-                            yield 0, partial(self._refused, part, SourceError(_TOO_LARGE))
+                            yield 0, partial(self._failed_record, part, SourceError(_TOO_LARGE))
                             continue
                         parser = self._parser("mail", message)
-                        yield len(message), partial(self._record, part, parser)
+                        yield len(message), partial(self._finished_record, part, parser)
                     return
                 content = stream.read(LONGEST_FILE + 1)
-            kind = _true_kind(kind, content)
+            kind = _kind_by_content(kind, content)
             if kind == "text" and content.startswith((_ZIP, _OLD_OFFICE)):
                 raise SourceError(f"of a kind that is not read; {_remedy(file.path)}")
             is_unknown = detected is None and kind == "text" and self._encoding is None
@@ -271,9 +275,9 @@ class _FileReader:
             if len(content) > (LONGEST if KINDS[kind].is_text else LONGEST_FILE):
                 raise SourceError(TOO_LONG if KINDS[kind].is_text else _TOO_LARGE)
             parser = self._parser(kind, content)
-            yield len(content), partial(self._record, file._replace(kind=kind), parser)
+            yield len(content), partial(self._finished_record, file._replace(kind=kind), parser)
         except SourceError as error:
-            yield 0, partial(self._refused, file, error)
+            yield 0, partial(self._failed_record, file, error)
 
     def _parser(self, kind: str, content: bytes) -> Callable[[], Parsed]:
         """Return a call that gives the content of a file; a process begins to read it unless text.
@@ -300,23 +304,25 @@ class _FileReader:
         encoding = decoded.encoding if decoded.is_detected else None
         return result._replace(losses=result.losses + byte_losses([decoded]), encoding=encoding)
 
-    def _record(self, file: SourceFile, parser: Callable[[], Parsed]) -> Record:
+    def _finished_record(self, file: SourceFile, parser: Callable[[], Parsed]) -> Record:
         try:
             file.id.encode()
         except UnicodeEncodeError:
             place = file._replace(where=ascii(file.where))
-            return self._refused(place, SourceError("the file's name is not UTF-8; rename it"))
+            return self._failed_record(
+                place, SourceError("the file's name is not UTF-8; rename it")
+            )
         try:
             text, title, metadata, outline, losses, encoding = parser()
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
-            fault = not_in(self._encoding, error) if self._encoding else decode_fault(error)
-            return self._refused(file, _LineError(line, fault))
+            fault = encoding_fault(self._encoding, error) if self._encoding else decode_fault(error)
+            return self._failed_record(file, _LineError(line, fault))
         except SourceError as error:
-            return self._refused(file, error)
+            return self._failed_record(file, error)
         if encoding is not None:
             FieldCount.add(self._meter.recoded, encoding, file.where)
-        outline = (*_labels(file, metadata), *outline)
+        outline = (*_label_marks(file, metadata), *outline)
         values = {**metadata, "id": file.id, "title": title, self._text_name: text}
         return Record(
             file.number,
@@ -328,14 +334,14 @@ class _FileReader:
             losses=losses,
         )
 
-    def _refused(self, file: SourceFile, error: SourceError) -> Record:
+    def _failed_record(self, file: SourceFile, error: SourceError) -> Record:
         where = f"{file.where}:{error.line}" if isinstance(error, _LineError) else file.where
-        said = str(error).removeprefix(f"{file.where}: ")
+        reason = str(error).removeprefix(f"{file.where}: ")
         passed_over = isinstance(error, PassedOverError)
-        return Record(file.number, where, {}, said, passed_over, file.is_part, file=file.file)
+        return Record(file.number, where, {}, reason, passed_over, file.is_part, file=file.file)
 
 
-def _labels(file: SourceFile, metadata: Mapping[str, Json]) -> Iterator[Mark]:
+def _label_marks(file: SourceFile, metadata: Mapping[str, Json]) -> Iterator[Mark]:
     """The labels of a file: its path below the source without a known suffix, and its keywords."""
     path = file.file or file.path.name
     # A mail of a Maildir may have no suffix.
@@ -368,7 +374,7 @@ def _remedy(path: Path) -> str:
     return next(remedies, "convert or unpack it")
 
 
-def _true_kind(kind: str, content: bytes) -> str:
+def _kind_by_content(kind: str, content: bytes) -> str:
     """The kind that the first bytes show, else that of the suffix."""
     if content.startswith(_PDF):
         return "pdf"
@@ -376,10 +382,10 @@ def _true_kind(kind: str, content: bytes) -> str:
         return "rtf"
     if content.startswith(_ZIP) and (zipped_kind := _kind_by_parts(content)) is not None:
         return zipped_kind
-    head = content[:_HEAD]
+    head = content[:_SNIFFED_BYTES]
     is_pdf = kind == "pdf" and _PDF in head
     is_flat = kind == "opendocument" and b"<office:document" in head
-    if kind not in _MARKED or is_pdf or is_flat or not content.strip():
+    if kind not in _SIGNED_KINDS or is_pdf or is_flat or not content.strip():
         return kind
     if _PAGE.match(head):
         return "html"
@@ -400,7 +406,7 @@ def _kind_by_parts(content: bytes) -> str | None:
 
     with suppress(zipfile.BadZipFile):
         names = {part_name(name) for name in open_zip(content).namelist()}
-        for beginning, kind in _PARTS.items():
+        for beginning, kind in _PART_NAMES.items():
             if any(name.startswith(beginning) for name in names):
                 return kind
         if any(parts <= names for parts in _OPEN_PARTS):

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from retriever.documents.document import Fields, Record
-from retriever.documents.file_heads import head_group, head_of, kind_of_head, name_group
+from retriever.documents.file_heads import head_exclusion, head_of, kind_of_head, name_exclusion
 from retriever.documents.files import KINDS, LONGEST_FILE, SourceFile, kind_of, read_files
 from retriever.documents.ignore_patterns import IgnorePatterns, Position, split_lines
-from retriever.documents.sources import LONGEST, Meter, UnopenedError, base_name, composed
+from retriever.documents.sources import LONGEST, Meter, UnopenedError, base_name, normalize_name
 from retriever.documents.text import refuse_named_fields
 from retriever.errors import ConfigError
 
@@ -24,8 +24,8 @@ from retriever.errors import ConfigError
 IGNORE_FILES = (".gitignore", ".ignore", ".retrieverignore")
 # Bytes of the longest ignore file: each name below its folder is compared with all of it.
 _LONGEST_IGNORE_FILE = 1 << 16
-_SHOWN = 12
-_SHOWN_NAMES = 20
+_MOST_COUNTS = 12
+_MOST_NAMES = 20
 # Wildcards and sets of a pattern, and the last name in it.
 _WILDCARDS = re.compile(r"\[[^\]]*\]|[*?!]")
 _LAST_NAME = re.compile(r"[^/]*$")
@@ -44,7 +44,7 @@ class FolderRules:
 
     def __post_init__(self) -> None:
         for pattern in (*self.include, *self.exclude):
-            if not IgnorePatterns([_in_bytes(pattern)]):
+            if not IgnorePatterns([_encode_name(pattern)]):
                 raise ConfigError(
                     "--include and --exclude: expected a pattern as in .gitignore that can match "
                     f"a name, found {pattern!r}"
@@ -77,25 +77,25 @@ def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Ite
     walk = _Walk(folder, left_out)
     # No recursion, since folders may be deeper than Python's calls.
     patterns = _Patterns((), *map(_at_source, (rules.include, rules.exclude, rules.named)))
-    levels = [walk.listed("", patterns)]
+    levels = [walk.list_entries("", patterns)]
     while levels:
-        found = next(levels[-1], None)
-        if found is None:
+        child = next(levels[-1], None)
+        if child is None:
             levels.pop()
-        elif isinstance(found, Entry):
-            yield found
+        elif isinstance(child, Entry):
+            yield child
         else:
-            levels.append(walk.listed(*found))
+            levels.append(walk.list_entries(*child))
 
 
 # Patterns, and the position that a path leads them to.
-_Placed = tuple[IgnorePatterns, Position]
+_PositionedPatterns = tuple[IgnorePatterns, Position]
 
 
-def _at_source(patterns: Sequence[str]) -> tuple[_Placed, ...]:
+def _at_source(patterns: Sequence[str]) -> tuple[_PositionedPatterns, ...]:
     if not patterns:
         return ()
-    compiled = IgnorePatterns(map(_in_bytes, patterns))
+    compiled = IgnorePatterns(map(_encode_name, patterns))
     return ((compiled, compiled.start),)
 
 
@@ -103,22 +103,24 @@ class _Patterns(NamedTuple):
     """All patterns that count in a folder."""
 
     # Of ignore files, from the source down to the folder.
-    ignores: tuple[_Placed, ...]
-    include: tuple[_Placed, ...]
-    exclude: tuple[_Placed, ...]
+    ignores: tuple[_PositionedPatterns, ...]
+    include: tuple[_PositionedPatterns, ...]
+    exclude: tuple[_PositionedPatterns, ...]
     # Of these patterns `include` those that name files or a suffix.
-    named: tuple[_Placed, ...]
+    named: tuple[_PositionedPatterns, ...]
 
     def below(self, name: bytes) -> _Patterns:
         """The patterns in the folder with this name."""
         return _Patterns(
             *(
-                tuple((patterns, patterns.below(position, name)) for patterns, position in placed)
-                for placed in self
+                tuple(
+                    (patterns, patterns.below(position, name)) for patterns, position in positioned
+                )
+                for positioned in self
             )
         )
 
-    def left_out_as(self, name: bytes, is_folder: bool) -> str | None:
+    def exclusion_reason(self, name: bytes, is_folder: bool) -> str | None:
         """The reason for which an entry is left out."""
         for patterns, position in reversed(self.ignores):
             is_match = patterns.verdict(position, name, is_folder)
@@ -145,12 +147,14 @@ class _Walk:
         self._root = os.path.realpath(folder)
         self._left_out = left_out
 
-    def listed(self, prefix: str, patterns: _Patterns) -> Iterator[Entry | tuple[str, _Patterns]]:
+    def list_entries(
+        self, prefix: str, patterns: _Patterns
+    ) -> Iterator[Entry | tuple[str, _Patterns]]:
         """The entries of a folder by path, where a folder has a slash at its end."""
         try:
             with os.scandir(self._folder / prefix) as entries:
-                found = {one.name: one for one in entries}
-            lines = list(self._ignore_lines(found))
+                children = {child.name: child for child in entries}
+            lines = list(self._ignore_lines(children))
         except (OSError, UnopenedError) as error:
             fault = str(error)
             if isinstance(error, OSError):
@@ -161,21 +165,21 @@ class _Walk:
             return
         if lines and (own := IgnorePatterns(lines)):
             patterns = patterns._replace(ignores=(*patterns.ignores, (own, own.start)))
-        folders = {name for name, one in found.items() if one.is_dir(follow_symlinks=False)}
-        for path in sorted(f"{prefix}{name}{'/' * (name in folders)}" for name in found):
+        folders = {name for name, child in children.items() if child.is_dir(follow_symlinks=False)}
+        for path in sorted(f"{prefix}{name}{'/' * (name in folders)}" for name in children):
             name = path[len(prefix) :].rstrip("/")
             if name.startswith("."):
                 self._left_out["hidden"] += 1
                 continue
-            in_bytes = _in_bytes(name)
-            reason = patterns.left_out_as(in_bytes, name in folders)
+            encoded = _encode_name(name)
+            reason = patterns.exclusion_reason(encoded, name in folders)
             if reason is not None:
                 self._left_out[reason] += 1
             elif name in folders:
-                yield path, patterns.below(in_bytes)
+                yield path, patterns.below(encoded)
             else:
-                is_named = patterns.has_named(in_bytes)
-                entry = self._entry(path, found[name], is_named=is_named)
+                is_named = patterns.has_named(encoded)
+                entry = self._entry(path, children[name], is_named=is_named)
                 if entry is not None:
                     yield entry
 
@@ -199,14 +203,14 @@ class _Walk:
             if len(content) > _LONGEST_IGNORE_FILE:
                 limit = _LONGEST_IGNORE_FILE >> 10
                 raise UnopenedError(f"{fault} is larger than {limit} KiB; shorten it")
-            yield from (_in_bytes(os.fsdecode(line)) for line in split_lines(content))
+            yield from (_encode_name(os.fsdecode(line)) for line in split_lines(content))
 
     def _entry(self, path: str, file: os.DirEntry[str], *, is_named: bool) -> Entry | None:
         is_link = file.is_symlink()
         to_folder = is_link and os.path.isdir(file.path)
         kind = kind_of(file.path) or ("text" if is_named else None)
         if kind is None and not to_folder:
-            return self._unnamed(path, file)
+            return self._entry_by_head(path, file)
         if is_link and self._leads_out(file):
             return Entry(path, _LEAVES, passed_over=True)
         if kind is None or to_folder:
@@ -224,10 +228,10 @@ class _Walk:
             return Entry(path, _NOT_PLAIN, passed_over=True)
         return self._sized(path, kind, status)
 
-    def _unnamed(self, path: str, file: os.DirEntry[str]) -> Entry | None:
+    def _entry_by_head(self, path: str, file: os.DirEntry[str]) -> Entry | None:
         """The entry of a file whose name shows no kind; its first bytes may show one."""
         name = base_name(file.path)
-        group = name_group(name)
+        group = name_exclusion(name)
         if group is None:
             try:
                 status = file.stat()
@@ -240,7 +244,7 @@ class _Walk:
                     kind = kind_of_head(name, head)
                     if kind is not None:
                         return self._sized(path, kind, status)
-                    group = head_group(name, head)
+                    group = head_exclusion(name, head)
             except OSError:
                 group = "unreadable without a suffix"
         if file.name.lower().endswith(".gz") and group != "possible secrets":
@@ -260,21 +264,21 @@ class _Walk:
         return Entry(path, status=status)
 
 
-def _in_bytes(name: str) -> bytes:
+def _encode_name(name: str) -> bytes:
     """A name or pattern as patterns compare it: composed, since macOS has names decomposed."""
-    return os.fsencode(composed(name))
+    return os.fsencode(normalize_name(name))
 
 
 def left_out_text(left_out: Mapping[str, int]) -> str:
     """The counts of what was left out, the largest first: ``20 .html, 12 .gz, 3 hidden``."""
     ranked = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{number:,} {what}" for what, number in islice(ranked, _SHOWN))
-    rest = ranked[_SHOWN:]
+    largest = ", ".join(f"{number:,} {group}" for group, number in islice(ranked, _MOST_COUNTS))
+    rest = ranked[_MOST_COUNTS:]
     if not rest:
-        return shown
-    names = ", ".join(what for what, _ in islice(rest, _SHOWN_NAMES))
-    more = " and others" if len(rest) > _SHOWN_NAMES else ""
-    return f"{shown} and {sum(number for _, number in rest):,} of {names}{more}"
+        return largest
+    names = ", ".join(group for group, _ in islice(rest, _MOST_NAMES))
+    more = " and others" if len(rest) > _MOST_NAMES else ""
+    return f"{largest} and {sum(number for _, number in rest):,} of {names}{more}"
 
 
 def include_advice(left_out: Mapping[str, int], suffixes: Container[str] | None = None) -> str:
@@ -315,6 +319,6 @@ def read_folder(
             if entry.fault is not None:
                 yield Record(number, where, {}, entry.fault, entry.passed_over, file=path)
             else:
-                yield SourceFile(folder / path, composed(prefix + path), where, number, path)
+                yield SourceFile(folder / path, normalize_name(prefix + path), where, number, path)
 
     return read_files(files(), fields, meter, encoding)

@@ -19,28 +19,28 @@ from itertools import chain, product
 from typing import Any
 
 # Words of a text that are looked at.
-FIRST = 200
+SAMPLE_WORDS = 200
 # A language other than its script's default has this share of the words of the script as function
 # words, and this multiple of the default's.
-_SHARE = 0.12
-_MULTIPLE = 1.5
+_LEAST_SHARE = 0.12
+_LEAST_MULTIPLE = 1.5
 # So many function words are no evidence.
-_FEW = 2
+_FEW_FUNCTION_WORDS = 2
 # So many words without a function word of a language that has a list are of another language, and
 # so many are needed to tell one that is not among the languages of the script.
-_MANY = 20
+_MANY_WORDS = 20
 # Fewer words are often names, which say nothing about the language of a corpus.
-_LEAST = 4
+_LEAST_WORDS = 4
 # Logarithm of the likelihood by which a language must exceed the default: with 0, 1.6% of 10,000
 # short English sentences are taken for another language, with 8 there are 0.03%. Without a function
 # word of the language it must also exceed it by so much a character: lists of names, of chemicals
 # and the like have n-grams of any language, but no function words.
-_MARGIN = 8.0
-_MARGIN_OF_CHARACTER = 0.5
+_LEAST_MARGIN = 8.0
+_MARGIN_PER_CHARACTER = 0.5
 # A query may be in a language that at least this share of the passages of its script is in.
-_HELD = 0.03
+_LEAST_INDEX_SHARE = 0.03
 # Longer words of the lists are too often content, such as "estado", "tiempo" and "trabajo".
-_LONGEST = 4
+_LONGEST_FUNCTION_WORD = 4
 # The letters of each script as the inside of a set, and its languages, the default first.
 _SCRIPTS = {
     "latin": (
@@ -73,12 +73,14 @@ _LANGUAGES = {script: languages.split() for script, (_, languages) in _SCRIPTS.i
 DEFAULT_LANGUAGES: dict[str | None, str] = {
     script: languages[0] for script, languages in _LANGUAGES.items()
 }
-_FIRST_LETTER = re.compile("|".join(f"(?P<{one}>[{row[0]}])" for one, row in _SCRIPTS.items()))
+_FIRST_LETTER = re.compile(
+    "|".join(f"(?P<{script}>[{row[0]}])" for script, row in _SCRIPTS.items())
+)
 SCRIPT_OF = {language: script for script, row in _LANGUAGES.items() for language in row} | {
     f"other {script}": script for script in _OPEN_SCRIPTS
 }
 # Beyond Lucene's stop words: pronouns, auxiliaries, question words and the like.
-_ENGLISH = """
+_ENGLISH_LIST = """
     about above after again all am any because been before being below between both can cannot could
     did do does doing done don't down during each few from further get had has have having he her
     here hers him his how i i'd i'm i've its just like me may might more most much must my need nor
@@ -86,7 +88,7 @@ _ENGLISH = """
     through too under until up us very want was we were what when where which while who whom whose
     why would you your yours
     """
-ENGLISH_FUNCTION_WORDS = frozenset(_ENGLISH.split())
+ENGLISH_FUNCTION_WORDS = frozenset(_ENGLISH_LIST.split())
 # Function words of questions, which rank nothing where a query has other words: question words,
 # pronouns, auxiliaries. Left out are those that spell a content word too, such as German "Waren"
 # (goods), French "son" (sound), Spanish "este" (east) and Dutch "haar" (hair).
@@ -160,33 +162,39 @@ QUERY_FUNCTION_WORDS = {
 }
 # Function words beside another one, as in "can I" and "how to do", and content by themselves, as
 # in "trash can" and "do notation".
-_AMBIGUOUS = "about any can do like may might must need some want"
-AMBIGUOUS_FUNCTION_WORDS = {"english": frozenset(_AMBIGUOUS.split())}
+_AMBIGUOUS_LIST = "about any can do like may might must need some want"
+AMBIGUOUS_FUNCTION_WORDS = {"english": frozenset(_AMBIGUOUS_LIST.split())}
 
 
 @lru_cache(1 << 14)
 def script_of(word: str) -> str | None:
     """The script of the first letter of a word, among those whose languages are told apart."""
-    found = _FIRST_LETTER.search(word)
-    return found.lastgroup if found else None
+    match = _FIRST_LETTER.search(word)
+    return match.lastgroup if match else None
 
 
-def function_words(language: str, listed: Iterable[str]) -> list[str]:
+def function_words(language: str, stop_words: Iterable[str]) -> list[str]:
     """Those words of a stop-word list that can tell a language, as ``language:word``."""
-    return [f"{language}:{one}" for one in listed if language == "english" or len(one) <= _LONGEST]
+    return [
+        f"{language}:{word}"
+        for word in stop_words
+        if language == "english" or len(word) <= _LONGEST_FUNCTION_WORD
+    ]
 
 
 def text_languages(
-    words: Sequence[str], ascii_only: bool, known: Mapping[str, Iterable[str]]
+    words: Sequence[str], ascii_only: bool, languages_by_word: Mapping[str, Iterable[str]]
 ) -> tuple[str, ...]:
     """The languages of a text, sorted."""
-    counts, scripts = _evidence(words, ascii_only, known)
+    counts, scripts = _count_evidence(words, ascii_only, languages_by_word)
     languages = []
     for script, number in scripts.items():
         default, *alternatives = _LANGUAGES[script]
         most = max(map(counts.__getitem__, alternatives), default=0)
-        is_default = counts[default] > max(_FEW, _SHARE * number, _MULTIPLE * most)
-        if is_default or number < _LEAST or script not in _CODES:
+        is_default = counts[default] > max(
+            _FEW_FUNCTION_WORDS, _LEAST_SHARE * number, _LEAST_MULTIPLE * most
+        )
+        if is_default or number < _LEAST_WORDS or script not in _CODES:
             languages.append(default)
         else:
             languages.append(_language_by_ngrams(words, script, counts))
@@ -194,67 +202,80 @@ def text_languages(
 
 
 def languages_by_function_words(
-    words: Sequence[str], ascii_only: bool, known: Mapping[str, Iterable[str]]
+    words: Sequence[str], ascii_only: bool, languages_by_word: Mapping[str, Iterable[str]]
 ) -> tuple[str, ...]:
     """The languages of a text as earlier releases told them, sorted."""
-    counts, scripts = _evidence(words, ascii_only, known)
-    found = []
+    counts, scripts = _count_evidence(words, ascii_only, languages_by_word)
+    languages = []
     for script, number in scripts.items():
-        default, *others = _LANGUAGES[script]
-        best = max(others, key=counts.__getitem__, default=default)
-        if counts[best] > max(_FEW, _SHARE * number, _MULTIPLE * counts[default]):
-            found.append(best)
-        elif script in _OPEN_SCRIPTS and number >= _MANY and not counts[default]:
-            found.append(f"other {script}")
+        default, *alternatives = _LANGUAGES[script]
+        best = max(alternatives, key=counts.__getitem__, default=default)
+        if counts[best] > max(
+            _FEW_FUNCTION_WORDS, _LEAST_SHARE * number, _LEAST_MULTIPLE * counts[default]
+        ):
+            languages.append(best)
+        elif script in _OPEN_SCRIPTS and number >= _MANY_WORDS and not counts[default]:
+            languages.append(f"other {script}")
         else:
-            found.append(default)
-    return tuple(sorted(found))
+            languages.append(default)
+    return tuple(sorted(languages))
 
 
-def query_choices(
+def query_language_choices(
     words: Sequence[str],
     ascii_only: bool,
-    known: Mapping[str, Iterable[str]],
-    held: Mapping[str, int],
+    languages_by_word: Mapping[str, Iterable[str]],
+    passage_counts: Mapping[str, int],
 ) -> Iterator[tuple[str, ...]]:
     """The languages that a query may be in, of those that an index holds in so many passages."""
-    counts, scripts = _evidence(words, ascii_only, known)
+    counts, scripts = _count_evidence(words, ascii_only, languages_by_word)
     choices = []
     for script in sorted(scripts):
-        here = {one: number for one, number in held.items() if SCRIPT_OF.get(one) == script}
-        least = _HELD * sum(here.values())
-        likely = (one for one, number in here.items() if number >= least)
-        ranked = sorted(likely, key=lambda one: -counts[one])
+        script_counts = {
+            language: number
+            for language, number in passage_counts.items()
+            if SCRIPT_OF.get(language) == script
+        }
+        least = _LEAST_INDEX_SHARE * sum(script_counts.values())
+        likely = (language for language, number in script_counts.items() if number >= least)
+        ranked = sorted(likely, key=lambda language: -counts[language])
         if len(ranked) > 1 and counts[ranked[0]] > counts[ranked[1]]:
             ranked = ranked[:1]
         choices.append(ranked or _LANGUAGES[script][:1])
     return product(*choices)
 
 
-def possible_languages(word: str, held: Iterable[str]) -> set[str]:
+def possible_languages(word: str, index_languages: Iterable[str]) -> set[str]:
     """The languages in which passages of an index can hold a word, by its script."""
     script = script_of(word)
     default = _LANGUAGES[script][:1] if script else [""]
-    return {*default, *(one for one in held if script and SCRIPT_OF.get(one) == script)}
+    return {
+        *default,
+        *(language for language in index_languages if script and SCRIPT_OF.get(language) == script),
+    }
 
 
 def _language_by_ngrams(words: Sequence[str], script: str, counts: Mapping[str, int]) -> str:
     """The language of the words of a script, by n-grams and the function words of each language."""
     default, *alternatives = _LANGUAGES[script]
-    own = [word for word in words[:FIRST] if script_of(word) == script]
-    text = " ".join(own)
+    script_words = [word for word in words[:SAMPLE_WORDS] if script_of(word) == script]
+    text = " ".join(script_words)
     ranking = _identifier(script).rank(text)
     default_code, *codes = _CODES[script][0].split()
-    best, score = ranking[0]
-    if best in codes:
-        language = alternatives[codes.index(best)]
+    best_code, score = ranking[0]
+    if best_code in codes:
+        language = alternatives[codes.index(best_code)]
         has_function_words = counts.get(language, 0) > 0
-    elif script in _OPEN_SCRIPTS and len(own) >= _MANY:
+    elif script in _OPEN_SCRIPTS and len(script_words) >= _MANY_WORDS:
         language = f"other {script}"
         has_function_words = not counts.get(default)
     else:
         return default
-    margin = _MARGIN if has_function_words else max(_MARGIN, _MARGIN_OF_CHARACTER * len(text))
+    margin = (
+        _LEAST_MARGIN
+        if has_function_words
+        else max(_LEAST_MARGIN, _MARGIN_PER_CHARACTER * len(text))
+    )
     return language if score - dict(ranking)[default_code] > margin else default
 
 
@@ -274,12 +295,12 @@ def _whole_identifier() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE)
 
 
-def _evidence(
-    words: Sequence[str], ascii_only: bool, known: Mapping[str, Iterable[str]]
+def _count_evidence(
+    words: Sequence[str], ascii_only: bool, languages_by_word: Mapping[str, Iterable[str]]
 ) -> tuple[Counter[str], dict[str, int]]:
     """Of the first words of a text, the function words of each language, and all of each script."""
-    first = words[:FIRST]
-    counts = Counter(chain.from_iterable(filter(None, map(known.get, first))))
+    first = words[:SAMPLE_WORDS]
+    counts = Counter(chain.from_iterable(filter(None, map(languages_by_word.get, first))))
     if ascii_only:
         return counts, {"latin": len(first)}
     scripts = Counter(map(script_of, first))

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 MarkKind = Literal["page", "heading", "line", "message", "label"]
 
 _KINDS = get_args(MarkKind)
-_BETWEEN = " › "
+_HEADING_SEPARATOR = " › "
 _offset = attrgetter("offset")
 _NUMBER = re.compile("[0-9]{1,9}")
 _LABEL = re.compile("[^\0\n\ud800-\udfff]*")
@@ -77,14 +77,14 @@ def read_outline(text: str) -> Outline:
     return tuple(Mark(*row) for row in json.loads(text)) if text else ()
 
 
-def parsed_outline(value: object, text: str) -> Outline | None:
+def parse_outline(value: object, text: str) -> Outline | None:
     """The outline that a field of a record holds, as `outline_json` has it; None if it is none."""
     if not isinstance(value, list) or not value:
         return None
     rows = [row for row in value if isinstance(row, list) and 3 <= len(row) <= 4]
     outline = tuple(Mark(*row) for row in rows)
-    found = len(rows) == len(value) and outline_fault(outline, len(text)) is None
-    return outline if found else None
+    is_valid = len(rows) == len(value) and outline_fault(outline, len(text)) is None
+    return outline if is_valid else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +105,10 @@ class Place:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, without what is not known."""
-        known = {name: getattr(self, name) for name in self.__slots__}
+        attributes = {name: getattr(self, name) for name in self.__slots__}
         return {
             name: list(value) if isinstance(value, tuple) else value
-            for name, value in known.items()
+            for name, value in attributes.items()
             if value
         }
 
@@ -122,7 +122,11 @@ class Place:
         return id_ + lines, str(replace(self, headings=headings, lines=None))
 
     def __str__(self) -> str:
-        parts = [_range("page", self.pages), self.message or "", _BETWEEN.join(self.headings)]
+        parts = [
+            _range("page", self.pages),
+            self.message or "",
+            _HEADING_SEPARATOR.join(self.headings),
+        ]
         return ", ".join(filter(None, [*parts, _range("line", self.lines)]))
 
 
@@ -138,10 +142,12 @@ def place(outline: Outline, text: str, span: tuple[int, int]) -> Place:
     passage = text[slice(*span)]
     start = span[0] + len(passage) - len(passage.lstrip())
     last = max(start, span[0] + len(passage.rstrip()) - 1)
-    begun = bisect_right(outline, start, key=_offset)
-    ended = bisect_right(outline, last, begun, key=_offset)
-    page, line, message = (last_mark(outline, begun, kind) for kind in ("page", "line", "message"))
-    last_page, last_line = (last_mark(outline, ended, kind) for kind in ("page", "line"))
+    marks_at_start = bisect_right(outline, start, key=_offset)
+    marks_at_end = bisect_right(outline, last, marks_at_start, key=_offset)
+    page, line, message = (
+        last_mark(outline, marks_at_start, kind) for kind in ("page", "line", "message")
+    )
+    last_page, last_line = (last_mark(outline, marks_at_end, kind) for kind in ("page", "line"))
     lines = None
     if line is not None and last_line is not None:
         lines = _line_at(line, text, start), _line_at(last_line, text, last)

@@ -103,7 +103,7 @@ _PARTS = re.compile("A+(?!a)|A?a+|0+")
 _LONGEST_HEADING = 100
 _LONGEST_ROW = 200
 # Lines with bars between cells, at least three, and the signs of a line that parts header and rows.
-_ROWS = re.compile(r"(?:^[^\n|]*+\|[^\n]*+(?:\n|\Z)){3,}", re.MULTILINE)
+_TABLE_ROWS = re.compile(r"(?:^[^\n|]*+\|[^\n]*+(?:\n|\Z)){3,}", re.MULTILINE)
 _RULE_SIGNS = frozenset("|-:+> \t\r")
 
 
@@ -127,7 +127,7 @@ def passage_text(
     before = document.title or ""
     if names and not before and document.outline:
         path, *keywords = labels_of(document.outline, context) or [""]
-        before = _name_words([path.rpartition("/")[2], *keywords])[:_LONGEST_HEADING]
+        before = _title_words([path.rpartition("/")[2], *keywords])[:_LONGEST_HEADING]
     if context == "headings" and (document.outline or tables):
         start += len(text) - len(text.lstrip())
         above = _headings_above(document, start) if document.outline else []
@@ -139,7 +139,7 @@ def passage_text(
 def label_text(outline: Outline, context: Context = "title") -> str:
     """The text of a document's labels that the analyzer reads with each passage."""
     labels = labels_of(outline, context)
-    return " ".join([*labels, *_parted(labels)])
+    return " ".join([*labels, *_label_words(labels)])
 
 
 def labels_of(outline: Outline, context: Context) -> list[str]:
@@ -148,7 +148,7 @@ def labels_of(outline: Outline, context: Context) -> list[str]:
     return [mark.label for mark in first if mark.kind == "label" and context != "none"]
 
 
-def _parted(labels: Iterable[str]) -> Iterator[str]:
+def _label_words(labels: Iterable[str]) -> Iterator[str]:
     """The words of labels, parted at signs, at capital letters, and between letters and numbers."""
     for label in labels:
         spaced = "".join(
@@ -165,9 +165,9 @@ def _parted(labels: Iterable[str]) -> Iterator[str]:
             yield from [word] if is_whole else (word[start:stop] for start, stop in spans)
 
 
-def _name_words(labels: Iterable[str]) -> str:
+def _title_words(labels: Iterable[str]) -> str:
     """The words of labels for the encoder: without hashes, long numbers and what is repeated."""
-    words = [word for word in _parted(labels) if len(re.findall("[0-9]", word)) < _MANY_DIGITS]
+    words = [word for word in _label_words(labels) if len(re.findall("[0-9]", word)) < _MANY_DIGITS]
     return " ".join(dict.fromkeys(words))
 
 
@@ -215,7 +215,7 @@ def _tables(text: str, are_bars_enough: bool) -> Sequence[_Table]:
     if "|" not in text:
         return ()
     tables = []
-    for match in _ROWS.finditer(text):
+    for match in _TABLE_ROWS.finditer(text):
         lines = match[0].splitlines(keepends=True)
         rule = next((n for n in range(1, len(lines)) if _is_rule(lines[n])), 0)
         if not rule and not (are_bars_enough and lines[0].count(" | ") == lines[1].count(" | ")):
@@ -250,7 +250,7 @@ class _Structure(NamedTuple):
     tables: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, document: Document) -> Self:
+    def from_document(cls, document: Document) -> Self:
         """The structure of a document with an outline."""
         text = document.text
         fences = [match.span() for match in _FENCE.finditer(text)]
@@ -261,7 +261,8 @@ class _Structure(NamedTuple):
             fenced = fence > 0 and place < fences[fence - 1][1]
             (blocks if indentation or fenced else paragraphs).append(place)
         marks = {
-            kind: [one.offset for one in document.outline if one.kind == kind] for kind in _ENDS
+            kind: [mark.offset for mark in document.outline if mark.kind == kind]
+            for kind in _BREAKING_MARKS
         }
         sections = sorted(marks["heading"] + marks["message"])
         headings = [
@@ -276,12 +277,12 @@ class _Structure(NamedTuple):
         extents = [(table.start, table.stop) for table in tables]
         return cls(sections, paragraphs, blocks, headings, extents)
 
-    def within(self, start: int, stop: int) -> Self:
+    def slice(self, start: int, stop: int) -> Self:
         """What there is from `start` to `stop`, counted from `start`."""
 
-        def part(places: list[int]) -> list[int]:
-            chosen = places[bisect_left(places, start) : bisect_left(places, stop)]
-            return [place - start for place in chosen]
+        def slice_offsets(places: list[int]) -> list[int]:
+            inside = places[bisect_left(places, start) : bisect_left(places, stop)]
+            return [place - start for place in inside]
 
         first = bisect_left(self.headings, (start,))
         last = bisect_left(self.headings, (stop,))
@@ -292,13 +293,17 @@ class _Structure(NamedTuple):
             if begin < stop and end > start
         ]
         return type(self)(
-            part(self.sections), part(self.paragraphs), part(self.blocks), headings, tables
+            slice_offsets(self.sections),
+            slice_offsets(self.paragraphs),
+            slice_offsets(self.blocks),
+            headings,
+            tables,
         )
 
 
-_ENDS: tuple[MarkKind, ...] = ("heading", "message", "page")
+_BREAKING_MARKS: tuple[MarkKind, ...] = ("heading", "message", "page")
 # Their rank among the ends of passages.
-_SENTENCES = 3
+_SENTENCE_RANK = 3
 
 
 def _after_blank_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -315,12 +320,14 @@ def cut_document(
     window = encoder.spec.max_length
     text = document.text
     context = settings.context
-    structure = _Structure.of(document) if settings.structure and document.outline else None
-    places = [0, *(mark.offset + 1 for mark in document.outline if mark.kind == "heading")]
-    contexts = (passage_text(document, (one, one), context) for one in places)
-    around = len(encoder.tokenize([max(contexts, key=len)])[0])
+    structure = (
+        _Structure.from_document(document) if settings.structure and document.outline else None
+    )
+    heading_offsets = [0, *(mark.offset + 1 for mark in document.outline if mark.kind == "heading")]
+    contexts = (passage_text(document, (offset, offset), context) for offset in heading_offsets)
+    context_length = len(encoder.tokenize([max(contexts, key=len)])[0])
     # A title that fills the window would leave no room for text: it gets at most half.
-    budget = max(window - around, window // 2)
+    budget = max(window - context_length, window // 2)
     start: int | None = 0
     size = BLOCK
     covered = 0
@@ -328,17 +335,20 @@ def cut_document(
         block = text[start : _block_end(text, start, size)]
         is_last = start + len(block) == len(text)
         offsets = encoder.piece_offsets(block)
-        here = None if structure is None else structure.within(start, start + len(block))
+        here = None if structure is None else structure.slice(start, start + len(block))
         while True:
             overlap = min(settings.overlap, budget // 2)
-            known = max(covered - start, 0)
-            inside = split_passages(block, offsets, budget, overlap, known, here)
+            already_covered = max(covered - start, 0)
+            inside = split_passages(block, offsets, budget, overlap, already_covered, here)
             spans = [(start + first, start + stop) for first, stop in inside]
             # Where the last passage of a block ends depends on what follows.
             following = None if is_last else spans.pop()[0]
             truncated = settings.on_long == "truncate" and (len(spans) > 1 or not is_last)
-            kept = spans[: 1 if truncated else None]
-            texts = [passage_text(document, span, context, tables=settings.tables) for span in kept]
+            passage_spans = spans[: 1 if truncated else None]
+            texts = [
+                passage_text(document, span, context, tables=settings.tables)
+                for span in passage_spans
+            ]
             rows = encoder.tokenize(texts)
             excess = max(map(len, rows), default=0) - window
             # The pieces of a passage can differ slightly from those of its span in the block.
@@ -409,7 +419,7 @@ def split_passages(
         stop = end or limit
         spans.append((starts[first] if spans else 0, offsets[stop - 1][1]))
         if structure is not None and choices is not ends[-1][0]:
-            choices = ends[_SENTENCES][0]
+            choices = ends[_SENTENCE_RANK][0]
         first = _first_in(choices, max(first + 1, stop - overlap), stop) or stop
         first = _last_in(sections, first, stop) or first
 
@@ -435,14 +445,14 @@ def _structured_ends(
     words: Sequence[int],
 ) -> list[tuple[list[int], float]]:
     """Pieces before which a passage may end, as ranked above; the first begin sections."""
-    kept = {
+    unbreakable = {
         piece
         for begin, end in structure.headings
         for piece in range(bisect_left(starts, begin) + 1, bisect_left(starts, end) + 1)
     }
     lines = _pieces_at(starts, (match.start() for match in _LINE_START.finditer(text)))
     ranked: list[tuple[list[int], float]] = []
-    for more, share in (
+    for pieces, share in (
         (_pieces_at(starts, structure.sections), 0.25),
         (_pieces_at(starts, structure.paragraphs), 0.5),
         (_pieces_at(starts, structure.blocks), 0.5),
@@ -451,14 +461,14 @@ def _structured_ends(
         (words, 0.0),
     ):
         above = ranked[-1][0] if ranked else []
-        ranked.append((sorted({*above, *more} - kept), share))
+        ranked.append((sorted({*above, *pieces} - unbreakable), share))
     return ranked
 
 
 def _pieces_at(starts: Sequence[int], boundaries: Iterable[int]) -> list[int]:
     """Index of the first piece at or after each boundary; ascending, distinct."""
-    found = {bisect_left(starts, boundary) for boundary in boundaries}
-    return sorted(found - {0, len(starts)})
+    pieces = {bisect_left(starts, boundary) for boundary in boundaries}
+    return sorted(pieces - {0, len(starts)})
 
 
 def _last_in(choices: Sequence[int], low: int, high: int) -> int | None:
@@ -473,18 +483,18 @@ def _first_in(choices: Sequence[int], low: int, high: int) -> int | None:
     return choices[index] if index < len(choices) and choices[index] <= high else None
 
 
-def taken_out(text: str, *spans: tuple[int, int]) -> tuple[str, str]:
+def extract_spans(text: str, *spans: tuple[int, int]) -> tuple[str, str]:
     """The characters of a text in ascending spans, with a space between them, and all others."""
     ends = [0, *(place for span in spans for place in span), len(text)]
     parts = [text[start:stop] for start, stop in pairwise(ends)]
     return " ".join(parts[1::2]), "".join(parts[::2])
 
 
-def check_on_long(wanted: OnLong | None, stored: PassageSettings) -> OnLong:
+def check_on_long(requested: OnLong | None, stored: PassageSettings) -> OnLong:
     """What to do with long texts in an existing index, which was not made with the other way."""
-    if wanted in (None, "error", stored.on_long):
-        return wanted or stored.on_long
+    if requested in (None, "error", stored.on_long):
+        return requested or stored.on_long
     raise ConfigError(
-        f"--on-long {wanted}: this index was made with {stored.on_long}; mixing the two would "
+        f"--on-long {requested}: this index was made with {stored.on_long}; mixing the two would "
         "make its scores depend on history: use --recreate to change it"
     )

@@ -27,8 +27,8 @@ from retriever.errors import SourceError
 
 # For one file.
 SECONDS = 120.0
-_MOST = 4
-_MEMORY = 4 << 30
+_MOST_PROCESSES = 4
+_MEMORY_LIMIT = 4 << 30
 _KINDS = "retriever.documents.kinds"
 _START = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -41,7 +41,7 @@ class ReadingProcesses:
 
     def __init__(self) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        self._threads = ThreadPoolExecutor(min(_MOST, cores or 1))
+        self._threads = ThreadPoolExecutor(min(_MOST_PROCESSES, cores or 1))
         # Both are changed by operations that are atomic.
         self._idle: list[subprocess.Popen[bytes]] = []
         self._all: set[subprocess.Popen[bytes]] = set()
@@ -67,7 +67,7 @@ class ReadingProcesses:
         try:
             process = self._idle.pop()
         except IndexError:
-            process = self._started()
+            process = self._start_process()
         started = time.monotonic()
         timer = threading.Timer(SECONDS, process.kill)
         timer.start()
@@ -80,20 +80,20 @@ class ReadingProcesses:
         timer.cancel()
         if line.endswith(b"\n"):
             self._idle.append(process)
-            found, passed_over, fault = json.loads(line)
+            values, passed_over, fault = json.loads(line)
             if fault is not None:
                 raise (PassedOverError if passed_over else SourceError)(fault)
-            text, title, metadata, marks, losses, encoding = found
+            text, title, metadata, marks, losses, encoding = values
             outline = tuple(Mark(*mark) for mark in marks)
             losses = tuple(Loss(*loss) for loss in losses)
             return Parsed(text, title, metadata, outline, losses, encoding)
         code = self._end(process)
         if time.monotonic() - started >= SECONDS:
             raise SourceError(f"not read within {SECONDS:,.0f} s; split or convert it")
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        raise SourceError(f"the process that read it ended ({how}); the file is damaged")
+        cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+        raise SourceError(f"the process that read it ended ({cause}); the file is damaged")
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start_process(self) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).resolve().parents[2])
         # -P: no module of the working folder takes the place of another.
         process = subprocess.Popen(  # noqa: S603
@@ -127,8 +127,8 @@ def parsed(reader: str, content: bytes | str, *encodings: str) -> Parsed:
     except (SourceError, MemoryError):
         raise
     except Exception as error:
-        said = " ".join(f"{type(error).__name__} {error}".split())
-        raise SourceError(f"a damaged file: {said:.200}") from error
+        reason = " ".join(f"{type(error).__name__} {error}".split())
+        raise SourceError(f"a damaged file: {reason:.200}") from error
 
 
 def serve() -> None:
@@ -137,7 +137,7 @@ def serve() -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
     answers = os.fdopen(os.dup(1), "wb")
     # What libraries print is no answer.
     os.dup2(2, 1)
@@ -151,7 +151,7 @@ def serve() -> None:
         except SourceError as error:
             answer = None, isinstance(error, PassedOverError), str(error)
         except MemoryError:
-            fault = f"needs more than {_MEMORY >> 30} GiB of memory; split or convert it"
+            fault = f"needs more than {_MEMORY_LIMIT >> 30} GiB of memory; split or convert it"
             answer = None, False, fault
         line = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
         answers.write(line + b"\n")

@@ -31,10 +31,10 @@ from retriever.documents.sources import (
     SeenIds,
     TextForm,
     UnopenedError,
-    composed,
     file_size,
-    opened,
-    opened_stream,
+    normalize_name,
+    open_source,
+    open_stream,
     path_on_disk,
 )
 from retriever.documents.tables import read_parquet, read_sqlite, split_table
@@ -42,11 +42,11 @@ from retriever.documents.text import read_csv, read_jsonl, read_lines, read_tsv,
 from retriever.errors import ConfigError, SourceError
 
 _STDIN = "-"
-_DETECT = Fields()
-_AS_FOUND = TextForm()
-_KEPT = 10
+_DETECTED_FIELDS = Fields()
+_DETECTED_FORM = TextForm()
+_LISTED_PROBLEMS = 10
 # Fields that are counted by their names; of more, only the sum is known.
-_FIELDS = 100
+_MOST_FIELDS = 100
 # "skip-files" skips unreadable files of folders and messages of mailboxes, else raises.
 OnError = Literal["fail", "skip-files", "skip"]
 _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
@@ -115,7 +115,7 @@ class CorpusReader:
         skipped, problems: number of malformed records, and of files and folders not read so far,
             and messages of the first 10.
         unread: of the files that are one document or below a folder, those that were skipped,
-            each with its source, as in `Placed`, and the reason.
+            each with its source, as in `PlacedDocument`, and the reason.
         empty, empty_at: number of empty records, and places of the first 10.
         duplicates: number of records skipped because an earlier one has the same content.
         files: the files of folders, and files that are one document, by what became of them.
@@ -136,14 +136,14 @@ class CorpusReader:
     def __init__(
         self,
         sources: str | Path | Sequence[str | Path],
-        fields: Fields = _DETECT,
+        fields: Fields = _DETECTED_FIELDS,
         *,
         on_error: OnError = "fail",
         on_empty: Literal["skip", "fail", "yield"] = "skip",
         sql: str | None = None,
         stdin: BinaryIO | None = None,
         number_ids: bool = False,
-        form: TextForm = _AS_FOUND,
+        form: TextForm = _DETECTED_FORM,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         prefixes: Mapping[str, str] | None = None,
@@ -165,7 +165,7 @@ class CorpusReader:
         self._number_ids = number_ids
         self._form = form
         self._rules = FolderRules(tuple(include), tuple(exclude))
-        self._prefixes = _prefixes(self._sources) if prefixes is None else prefixes
+        self._prefixes = _folder_prefixes(self._sources) if prefixes is None else prefixes
         self._only = only
         self.total_bytes: int | None = None
         if only is None:
@@ -205,12 +205,12 @@ class CorpusReader:
     @classmethod
     def again(cls, path: str, options: Mapping[str, Any], only: Container[str]) -> Self:
         """Reads a source, an absolute path now, as before; of a folder these files alone."""
-        given = dict(options)
-        fields = Fields(**given.pop("fields"))
-        form = TextForm(**given.pop("form"))
-        prefixes = {path: prefix} if (prefix := given.pop("prefix")) is not None else {}
+        arguments = dict(options)
+        fields = Fields(**arguments.pop("fields"))
+        form = TextForm(**arguments.pop("form"))
+        prefixes = {path: prefix} if (prefix := arguments.pop("prefix")) is not None else {}
         return cls(
-            [path], fields, form=form, prefixes=prefixes, only=only, on_empty="yield", **given
+            [path], fields, form=form, prefixes=prefixes, only=only, on_empty="yield", **arguments
         )
 
     @property
@@ -242,8 +242,8 @@ class CorpusReader:
                     )
         for name, sources in types.items():
             if len(sources) > 1:
-                found = ", ".join(f"{kind} in {source}" for kind, source in sources.items())
-                yield f"the column {name!r} is {found}; give it one type with --types {name}=TYPE"
+                by_type = ", ".join(f"{kind} in {source}" for kind, source in sources.items())
+                yield f"the column {name!r} is {by_type}; give it one type with --types {name}=TYPE"
         for name, count in self.left_out.items():
             documents = "document" if count.records == 1 else "documents"
             yield (
@@ -252,25 +252,25 @@ class CorpusReader:
             )
 
     def __iter__(self) -> Iterator[Document]:
-        return (one.document for one in self.placed() if not one.is_repeated)
+        return (placed.document for placed in self.placed() if not placed.is_repeated)
 
-    def placed(self) -> Iterator[Placed]:
+    def placed(self) -> Iterator[PlacedDocument]:
         """The documents with the source and the file that each is from, repetitions too."""
         self._reset()
-        with closing(SeenIds()) as given, closing(SeenIds()) as generated:
+        with closing(SeenIds()) as given_ids, closing(SeenIds()) as generated_ids:
             for are_files, group in groupby(self._sources, self._is_file):
                 for sources in [list(group)] if are_files else [[one] for one in group]:
-                    yield from self._documents(sources, are_files, given, generated)
+                    yield from self._read_documents(sources, are_files, given_ids, generated_ids)
         if not self._records and self.skipped and self._only is None:
             raise SourceError(self.problems[0])
 
-    def _documents(
-        self, sources: list[str | Path], are_files: bool, given: SeenIds, generated: SeenIds
-    ) -> Iterator[Placed]:
+    def _read_documents(
+        self, sources: list[str | Path], are_files: bool, given_ids: SeenIds, generated_ids: SeenIds
+    ) -> Iterator[PlacedDocument]:
         """The documents of a source, or of several files that are one document each."""
         assembler = Assembler(self._fields, self._leave_out)
-        before = self._records
-        skipped = self.skipped
+        records_before = self._records
+        skipped_before = self.skipped
         opening = self._files(sources) if are_files else self._open(sources[0])
         is_folder = not are_files and _is_folder(sources[0])
         # A refresh reads a file that is a document as it reads those of a folder.
@@ -284,7 +284,7 @@ class CorpusReader:
                     source = sources[record.number - 1 if are_files else 0]
                     self._records += 1
                     try:
-                        found = self._document(record, assembler, given, generated)
+                        assembled = self._assemble(record, assembler, given_ids, generated_ids)
                     except SourceError as error:
                         if not (skips or record.passed_over or (by_file and record.is_part)):
                             raise
@@ -295,31 +295,33 @@ class CorpusReader:
                             self.files.skipped += not record.is_part
                         continue
                     if record.kind:
-                        self._count_file(source, record, found)
-                    if found is not None:
-                        yield Placed(source, record.file, *found, record.kind, record.losses)
+                        self._count_file(source, record, assembled)
+                    if assembled is not None:
+                        yield PlacedDocument(
+                            source, record.file, *assembled, record.kind, record.losses
+                        )
         except UnopenedError as error:
             self._unopened += 1
             if self._on_error != "skip" or self._unopened == len(self._sources):
                 raise
             self._skip(str(error))
             return
-        is_read = self._records > before or self.skipped > skipped
+        is_read = self._records > records_before or self.skipped > skipped_before
         if not (is_read or are_files) and self._only is None:
             raise SourceError(
                 f"{_name(sources[0])}: holds no records; check that it is the right file"
             )
 
-    def _document(
-        self, record: Record, assembler: Assembler, given: SeenIds, generated: SeenIds
+    def _assemble(
+        self, record: Record, assembler: Assembler, given_ids: SeenIds, generated_ids: SeenIds
     ) -> tuple[Document, bool] | None:
         """The document of a record, and whether it repeats another; None if it is left out."""
-        document = assembler.split(record)
+        document = assembler.assemble(record)
         if document.is_empty:
             if self._on_empty == "fail":
                 raise SourceError(f"{record.where}: expected a text or a title, found neither")
             self.empty += 1
-            if len(self.empty_at) < _KEPT:
+            if len(self.empty_at) < _LISTED_PROBLEMS:
                 self.empty_at.append(record.where)
             if not document.id or self._on_empty != "yield":
                 return None
@@ -327,9 +329,9 @@ class CorpusReader:
             self._generated_how.setdefault(_BY_NUMBER if self._number_ids else _BY_HASH)
             if self._number_ids:
                 return replace(document, id=str(self._records)), False
-        found = (given if document.id else generated).identified(document, record.where)
-        if found is not None:
-            return found, False
+        identified = (given_ids if document.id else generated_ids).identify(document, record.where)
+        if identified is not None:
+            return identified, False
         self.duplicates += 1
         return replace(document, id=content_id(document.title, document.text)), True
 
@@ -346,11 +348,11 @@ class CorpusReader:
 
     def _skip(self, problem: str) -> None:
         self.skipped += 1
-        if len(self.problems) < _KEPT:
+        if len(self.problems) < _LISTED_PROBLEMS:
             self.problems.append(problem)
 
     def _leave_out(self, where: str, name: str, fault: str) -> None:
-        if name not in self.left_out and len(self.left_out) >= _FIELDS:
+        if name not in self.left_out and len(self.left_out) >= _MOST_FIELDS:
             name = "(other fields)"
         FieldCount.add(self.left_out, name, f"{where}: {fault}")
 
@@ -362,7 +364,7 @@ class CorpusReader:
 
     def _file_id(self, source: str | Path) -> str:
         named = self._prefixes.get(str(source)) or Path(os.path.normpath(source)).as_posix()
-        return composed(named)
+        return normalize_name(named)
 
     @contextmanager
     def _files(self, sources: Sequence[str | Path]) -> Iterator[Iterator[Record]]:
@@ -371,8 +373,8 @@ class CorpusReader:
             refuse_named_fields(str(source), self._fields)
         self._generated_how.setdefault(_BY_GIVEN_PATH)
         files = [
-            SourceFile(Path(one), self._file_id(one), str(one), number)
-            for number, one in enumerate(sources, 1)
+            SourceFile(Path(path), self._file_id(path), str(path), number)
+            for number, path in enumerate(sources, 1)
         ]
         with closing(read_files(files, self._fields, self._meter, self._form.encoding)) as records:
             yield records
@@ -383,8 +385,8 @@ class CorpusReader:
         fields = self._fields
         if str(source) == _STDIN:
             stdin = self._stdin or sys.stdin.buffer
-            with opened_stream(stdin, name, fields, self._meter, self._form) as stream:
-                yield self._records_of(stream, None)
+            with open_stream(stdin, name, fields, self._meter, self._form) as stream:
+                yield self._read_records(stream, None)
         elif _is_folder(source):
             self._refuse_types(name, "a folder")
             prefix = self._prefixes.get(name)
@@ -404,10 +406,10 @@ class CorpusReader:
                 yield records
         else:
             path, table = split_table(source)
-            with opened(path, str(path), fields, self._meter, self._form) as file:
-                yield self._records_of(file, table)
+            with open_source(path, str(path), fields, self._meter, self._form) as file:
+                yield self._read_records(file, table)
 
-    def _records_of(self, source: OpenSource, table: str | None) -> Iterator[Record]:
+    def _read_records(self, source: OpenSource, table: str | None) -> Iterator[Record]:
         if source.format in ("csv", "tsv"):
             self.columns[source.name], self.misfits[source.name] = source.columns, source.misfits
         else:
@@ -415,21 +417,22 @@ class CorpusReader:
         if source.format == "sqlite":
             return read_sqlite(source, self._fields, table, self._sql)
         if table is not None or self._sql is not None:
-            wanted = "SQL queries" if table is None else f"the table {table!r}"
+            rows = "SQL queries" if table is None else f"the table {table!r}"
             raise SourceError(
-                f"{source.name}: expected a SQLite database to read {wanted} from, found "
+                f"{source.name}: expected a SQLite database to read {rows} from, found "
                 f"{source.format}"
             )
         return _READERS[source.format](source, self._fields)
 
-    def _refuse_types(self, name: str, found: str) -> None:
+    def _refuse_types(self, name: str, description: str) -> None:
         if self._fields.types:
             raise SourceError(
-                f"{name}: expected CSV or TSV, whose columns get types with --types, found {found}"
+                f"{name}: expected CSV or TSV, whose columns get types with --types, "
+                f"found {description}"
             )
 
 
-class Placed(NamedTuple):
+class PlacedDocument(NamedTuple):
     """A document, the source that holds it, and the file below that if it is a folder."""
 
     source: str | Path
@@ -450,15 +453,15 @@ def _is_folder(source: str | Path) -> bool:
     return str(source) != _STDIN and os.path.isdir(source)
 
 
-def _prefixes(sources: Sequence[str | Path]) -> dict[str, str]:
+def _folder_prefixes(sources: Sequence[str | Path]) -> dict[str, str]:
     """What the ids of each folder begin with; nothing where there is one folder at most."""
     prefixes: dict[str, str] = {}
     for source in sources:
         if _is_folder(source):
             # Where the name is "." or "..", it is the folder's own.
-            prefix = composed(os.path.basename(os.path.abspath(source)))
-            for other, taken in prefixes.items():
-                if prefix == taken:
+            prefix = normalize_name(os.path.basename(os.path.abspath(source)))
+            for other, other_prefix in prefixes.items():
+                if prefix == other_prefix:
                     raise SourceError(
                         f"{source}: has the same name as {other}, and of several folders an id "
                         "begins with the name; give the folder above them, or rename one"
@@ -504,11 +507,11 @@ def _size(source: str | Path, rules: FolderRules, *, lenient: bool) -> int | Non
             if not lenient:
                 raise
     if is_empty:
-        found = f" (left out: {left_out_text(left_out)})" if left_out else ""
+        reasons = f" (left out: {left_out_text(left_out)})" if left_out else ""
         advice = include_advice(left_out)
         if rules.include and left_out["excluded"]:
             advice += "; check the patterns of --include"
         raise SourceError(
-            f"{source}: the folder holds no file of a kind that is read{found}{advice}"
+            f"{source}: the folder holds no file of a kind that is read{reasons}{advice}"
         )
     return size

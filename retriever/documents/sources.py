@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
-from retriever.documents.decoding import REMEDY, check_encoding, detect_encoding, not_in
+from retriever.documents.decoding import REMEDY, check_encoding, detect_encoding, encoding_fault
 from retriever.documents.document import (
     ID_NAMES,
     TEXT_NAMES,
@@ -44,7 +44,7 @@ TOO_LONG = f"longer than {LONGEST >> 20} MiB; split it into several documents"
 _GZIP = b"\x1f\x8b"
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"SQLite format 3\0": "sqlite"}
 _CHUNK = 1 << 17
-_FORMATS: dict[str, Format] = {
+_FORMATS_BY_SUFFIX: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
@@ -113,7 +113,7 @@ class TextForm:
             )
 
 
-_DETECT = TextForm()
+_DETECTED_FORM = TextForm()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class OpenSource:
     # A file that supports random access; None if the source is compressed or a pipe.
     path: Path | None
     meter: Meter
-    form: TextForm = _DETECT
+    form: TextForm = _DETECTED_FORM
     # Types of metadata columns, and cells that do not fit, entered by the readers of CSV and TSV.
     columns: dict[str, ColumnType] = field(default_factory=dict)
     misfits: dict[str, FieldCount] = field(default_factory=dict)
@@ -138,7 +138,7 @@ def base_name(name: str) -> str:
     return name.lower().removesuffix(".gz")
 
 
-def composed(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A name in the form of Unicode in which names are compared and ids are stored (NFC)."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
@@ -148,50 +148,50 @@ def path_on_disk(path: str | Path) -> str | Path:
     written = str(path)
     if written.isascii() or os.path.lexists(written):
         return path
-    place = Path()
+    folder = Path()
     for part in Path(written).parts:
         name = part
-        if not (place / part).exists():
+        if not (folder / part).exists():
             with suppress(OSError):
-                entries = sorted(os.listdir(place))
-                name = next((e for e in entries if composed(e) == composed(part)), part)
-        place /= name
-    return place if place.exists() else path
+                entries = sorted(os.listdir(folder))
+                name = next((e for e in entries if normalize_name(e) == normalize_name(part)), part)
+        folder /= name
+    return folder if folder.exists() else path
 
 
 def file_size(path: Path) -> int | None:
     """Bytes on disk; None for a pipe or device. Raises UnopenedError if it cannot be read."""
-    with _explained(str(path)):
+    with _explained_errors(str(path)):
         status = path.stat()
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager
-def opened(
-    path: Path, name: str, fields: Fields, meter: Meter, form: TextForm = _DETECT
+def open_source(
+    path: Path, name: str, fields: Fields, meter: Meter, form: TextForm = _DETECTED_FORM
 ) -> Iterator[OpenSource]:
     """A file, closed on leaving; UnopenedError if there is none, SourceError if it is unusable."""
-    with _explained(name):
+    with _explained_errors(name):
         file = path.open("rb", buffering=0)
-    with file, opened_stream(file, name, fields, meter, form, path) as source:
+    with file, open_stream(file, name, fields, meter, form, path) as source:
         yield source
 
 
 @contextmanager
-def opened_stream(
+def open_stream(
     stream: BinaryIO,
     name: str,
     fields: Fields,
     meter: Meter,
-    form: TextForm = _DETECT,
+    form: TextForm = _DETECTED_FORM,
     path: Path | None = None,
 ) -> Iterator[OpenSource]:
     """A stream that the caller opened and closes, perhaps of a file; raises as `opened` does."""
     before = meter.bytes
     # read1 returns the available bytes; read would wait for a full buffer of a slow pipe.
-    outer = _Bytes(name, getattr(stream, "read1", stream.read), meter)
-    unzipped = _gunzipped(outer, name)
-    text = _recoded(unzipped, name, form, meter)
+    outer = _ByteStream(name, getattr(stream, "read1", stream.read), meter)
+    unzipped = _decompress(outer, name)
+    text = _recode(unzipped, name, form, meter)
     file_name = "" if path is None else base_name(path.name)
     kind = _detect(text.head(), file_name, name, fields, form)
     if path is None or unzipped is not outer or file_size(path) is None:
@@ -203,16 +203,16 @@ def opened_stream(
 
 
 @contextmanager
-def bytes_of(path: Path, name: str, meter: Meter) -> Iterator[io.BufferedReader]:
+def open_bytes(path: Path, name: str, meter: Meter) -> Iterator[io.BufferedReader]:
     """The bytes of a file of any format, decompressed; raises as `opened` does."""
-    with _explained(name):
+    with _explained_errors(name):
         file = path.open("rb", buffering=0)
     with file:
-        yield io.BufferedReader(_gunzipped(_Bytes(name, file.read, meter), name), _CHUNK)
+        yield io.BufferedReader(_decompress(_ByteStream(name, file.read, meter), name), _CHUNK)
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _explained_errors(name: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
@@ -222,7 +222,7 @@ def _explained(name: str) -> Iterator[None]:
         raise UnopenedError(f"{name}: cannot be read: {error.strerror or error}") from error
 
 
-class _Bytes(io.RawIOBase):
+class _ByteStream(io.RawIOBase):
     """Bytes from a `read` function, with lookahead; counts them and explains errors."""
 
     def __init__(self, name: str, read: Callable[[int], bytes], meter: Meter) -> None:
@@ -267,14 +267,14 @@ class _Bytes(io.RawIOBase):
         return chunk
 
 
-def _gunzipped(stream: _Bytes, name: str) -> _Bytes:
+def _decompress(stream: _ByteStream, name: str) -> _ByteStream:
     if not stream.head().startswith(_GZIP):
         return stream
     compressed = io.BufferedReader(stream, _CHUNK)
-    return _Bytes(name, gzip.GzipFile(fileobj=cast(BinaryIO, compressed)).read1, Meter())
+    return _ByteStream(name, gzip.GzipFile(fileobj=cast(BinaryIO, compressed)).read1, Meter())
 
 
-def _recoded(stream: _Bytes, name: str, form: TextForm, meter: Meter) -> _Bytes:
+def _recode(stream: _ByteStream, name: str, form: TextForm, meter: Meter) -> _ByteStream:
     """A text as UTF-8, any other source as it is."""
     head = stream.head()
     if head.startswith(tuple(_MAGIC)):
@@ -303,9 +303,9 @@ def _recoded(stream: _Bytes, name: str, form: TextForm, meter: Meter) -> _Bytes:
                 if text or not chunk:
                     return text.encode()
         except UnicodeError as error:
-            raise SourceError(f"{name}: {not_in(encoding, error)}") from error
+            raise SourceError(f"{name}: {encoding_fault(encoding, error)}") from error
 
-    return _Bytes(name, read, Meter())
+    return _ByteStream(name, read, Meter())
 
 
 def _detect(head: bytes, file_name: str, name: str, fields: Fields, form: TextForm) -> Format:
@@ -313,7 +313,7 @@ def _detect(head: bytes, file_name: str, name: str, fields: Fields, form: TextFo
         if head.startswith(magic):
             return kind
     body = head.removeprefix(BOM_UTF8).lstrip()
-    named = _FORMATS.get(Path(file_name).suffix)
+    named = _FORMATS_BY_SUFFIX.get(Path(file_name).suffix)
     if form.delimiter is not None and named in (None, "lines", "csv", "tsv"):
         return "csv"
     array = body.startswith(b"[") if named == "jsonl" else re.match(rb"\[\s*\{", body)
@@ -330,7 +330,7 @@ def _detect(head: bytes, file_name: str, name: str, fields: Fields, form: TextFo
 
 
 def _detect_text(line: str, name: str, fields: Fields) -> Format:
-    wanted = TEXT_NAMES if fields.text is None else (fields.text,)
+    text_names = TEXT_NAMES if fields.text is None else (fields.text,)
     roles = {*ID_NAMES, *TITLE_NAMES}
     candidates: tuple[tuple[Format, str], ...] = (("tsv", "\t"), ("csv", ","))
     for kind, delimiter in candidates:
@@ -342,8 +342,10 @@ def _detect_text(line: str, name: str, fields: Fields) -> Format:
         except csv.Error:
             continue
         # In another case a name of the text alone may begin a text.
-        spelled = {cell.lower() for cell in cells}
-        if any(cell in wanted for cell in cells) or (spelled & set(TEXT_NAMES) and spelled & roles):
+        lower_names = {cell.lower() for cell in cells}
+        if any(cell in text_names for cell in cells) or (
+            lower_names & set(TEXT_NAMES) and lower_names & roles
+        ):
             return kind
     if fields.text is not None and line:
         raise SourceError(
@@ -410,7 +412,7 @@ class SeenIds:
         self._database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, place BLOB) WITHOUT ROWID")
         self._database.execute("BEGIN")
 
-    def identified(self, document: Document, where: str) -> Document | None:
+    def identify(self, document: Document, where: str) -> Document | None:
         """The document with an id, made of its content if it has none; None for a repetition."""
         id_ = document.id or content_id(document.title, document.text)
         try:
@@ -418,8 +420,8 @@ class SeenIds:
             row = (id_, where.encode(errors="surrogatepass"))
             if self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", row).rowcount:
                 return document if document.id else replace(document, id=id_)
-            found = self._database.execute("SELECT place FROM seen WHERE id = ?", (id_,))
-            [place] = found.fetchone()
+            rows = self._database.execute("SELECT place FROM seen WHERE id = ?", (id_,))
+            [place] = rows.fetchone()
         except sqlite3.OperationalError as error:
             raise StorageError(
                 f"the ids read so far cannot be kept in a temporary file ({error}); "

@@ -26,9 +26,9 @@ from retriever.documents.document import (
     Document,
     Fields,
     Record,
-    detected,
+    detect_field,
     find_columns,
-    listed,
+    quote_names,
 )
 from retriever.documents.sources import OpenSource
 from retriever.errors import MissingExtraError, SourceError, StorageError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 
-_ROWS = 512
+_BATCH_ROWS = 512
 _BUFFER = 1 << 16
 _ARROW = "__arrow_c_stream__"
 # How pandas names an index without a name among the columns.
@@ -59,7 +59,7 @@ def read_parquet(source: OpenSource, fields: Fields) -> Iterator[Record]:
     size = 0 if source.path is None else source.path.stat().st_size
     try:
         with (
-            _at_random(source) as file,
+            _open_random_access(source) as file,
             # Only with both settings does pyarrow stream the pages of a row group that may be the
             # whole file; by default it loads the row group first.
             pq.ParquetFile(
@@ -68,14 +68,14 @@ def read_parquet(source: OpenSource, fields: Fields) -> Iterator[Record]:
         ):
             columns = find_columns(parquet.schema_arrow.names, fields, name)
             number = 0
-            for batch in parquet.iter_batches(batch_size=_ROWS):
+            for batch in parquet.iter_batches(batch_size=_BATCH_ROWS):
                 yield from batch_records(name, number, batch, columns)
                 number += batch.num_rows
                 meter.bytes = max(meter.bytes, before + size * number // parquet.metadata.num_rows)
     except (pa.ArrowException, OSError) as error:
-        found = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise SourceError(
-            f"{name}: not a readable Parquet file ({found}); write, copy or download it again"
+            f"{name}: not a readable Parquet file ({reason}); write, copy or download it again"
         ) from error
 
 
@@ -86,7 +86,7 @@ def batch_records(
     cells = [_cells(column) for column in batch.columns]
     for number, row in enumerate(zip(*cells, strict=True), start=before + 1):
         values = {
-            column: _json(cell)
+            column: _json_value(cell)
             for column, cell in zip(batch.schema.names, row, strict=True)
             if cell is not None or column in columns
         }
@@ -94,7 +94,7 @@ def batch_records(
 
 
 @contextmanager
-def _at_random(source: OpenSource) -> Iterator[str | BinaryIO]:
+def _open_random_access(source: OpenSource) -> Iterator[str | BinaryIO]:
     if source.path is not None:
         yield str(source.path)
         return
@@ -136,7 +136,7 @@ def _cells(column: pa.Array) -> list[object]:
         return cells
 
 
-def _json(cell: object) -> object:
+def _json_value(cell: object) -> object:
     """The cell as JSON, durations in seconds; what JSON does not have stays as it is."""
     if cell is None or isinstance(cell, str | bool | int | float):
         return cell
@@ -150,21 +150,21 @@ def _json(cell: object) -> object:
     if isinstance(cell, UUID):
         return str(cell)
     if isinstance(cell, dict):
-        return {str(key): _json(value) for key, value in cell.items()}
+        return {str(key): _json_value(value) for key, value in cell.items()}
     if isinstance(cell, list):
         # pyarrow gives a map as a list of pairs, and makes tuples of nothing else.
         if cell and all(isinstance(item, tuple) for item in cell):
-            return {str(key): _json(value) for key, value in cell}
-        return [_json(item) for item in cell]
+            return {str(key): _json_value(value) for key, value in cell}
+        return [_json_value(item) for item in cell]
     return cell
 
 
-def is_table(given: object) -> bool:
+def is_table(value: object) -> bool:
     """Whether iterating over an object gives its columns or blocks rather than its rows."""
-    kind = type(given)
+    kind = type(value)
     names = ("columns", "schema") if hasattr(kind, _ARROW) else ("columns",)
-    found = [getattr(kind, name, None) for name in names]
-    return any(one is not None and not callable(one) for one in found)
+    attributes = [getattr(kind, name, None) for name in names]
+    return any(attribute is not None and not callable(attribute) for attribute in attributes)
 
 
 def table_documents(table: Any) -> Iterator[Document]:
@@ -185,20 +185,20 @@ def table_documents(table: Any) -> Iterator[Document]:
             "give its rows as mappings"
         ) from error
     except (pa.ArrowException, TypeError, ValueError) as error:
-        found = " ".join(str(error).split())
-        raise SourceError(f"{name}: has no Arrow form: {found}; convert that column") from error
-    names = [one for one in reader.schema.names if not _UNNAMED_INDEX.fullmatch(one)]
-    if detected(TEXT_NAMES, names, Fields()) is None:
+        reason = " ".join(str(error).split())
+        raise SourceError(f"{name}: has no Arrow form: {reason}; convert that column") from error
+    names = [column for column in reader.schema.names if not _UNNAMED_INDEX.fullmatch(column)]
+    if detect_field(TEXT_NAMES, names, Fields()) is None:
         raise SourceError(
-            f"{name}: no column of texts (looked for {listed(TEXT_NAMES)}); the columns are "
-            f"{listed(names)}: rename the one that holds the texts to 'text'"
+            f"{name}: no column of texts (looked for {quote_names(TEXT_NAMES)}); the columns are "
+            f"{quote_names(names)}: rename the one that holds the texts to 'text'"
         )
     columns = find_columns(names, Fields(), name)
     assembler = Assembler(Fields())
     before = 0
     for batch in reader:
-        for start in range(0, batch.num_rows, _ROWS):
-            rows = batch.select(names).slice(start, _ROWS)
+        for start in range(0, batch.num_rows, _BATCH_ROWS):
+            rows = batch.select(names).slice(start, _BATCH_ROWS)
             yield from map(assembler.document, batch_records(name, before, rows, columns))
             before += rows.num_rows
 
@@ -229,13 +229,13 @@ def read_sqlite(
     size = source.path.stat().st_size
     before = source.meter.bytes
     rows = 0
-    wanted = sql
+    statement = sql
     try:
-        with closing(_connect(source.path)) as connection:
+        with closing(_open_read_only(source.path)) as connection:
             database = Database(connection, recursive_triggers=False, execute_plugins=False)
-            if wanted is None:
-                wanted, rows = _select(database, table, source.name)
-            cursor = database.execute(wanted)
+            if statement is None:
+                statement, rows = _select_statement(database, table, source.name)
+            cursor = database.execute(statement)
             if cursor.description is None:
                 raise SourceError(
                     f"{source.name}: expected a query, found an SQL statement without result "
@@ -259,7 +259,7 @@ def read_sqlite(
     source.meter.bytes = before + size
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _open_read_only(path: Path) -> sqlite3.Connection:
     uri = f"file:{quote(str(path.absolute()))}?mode=ro"
     # The reader is a generator, which another thread may resume.
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
@@ -269,26 +269,28 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _select(database: Database, table: str | None, name: str) -> tuple[str, int]:
+def _select_statement(database: Database, table: str | None, name: str) -> tuple[str, int]:
     """The statement that reads a table or view, and its number of rows (0 for a view)."""
-    tables = [one for one in database.table_names() if not one.startswith("sqlite_")]
+    tables = [
+        candidate for candidate in database.table_names() if not candidate.startswith("sqlite_")
+    ]
     views = database.view_names()
-    known = listed([*tables, *views])
+    quoted_names = quote_names([*tables, *views])
     if table is None:
         first = next(iter([*tables, *views]), "table")
         raise SourceError(
             f"{name}: a SQLite database; name one of its tables, as in {name}{_SEPARATOR}{first}, "
-            f"or give a query with --sql; the tables are {known}"
+            f"or give a query with --sql; the tables are {quoted_names}"
         )
     if table in views:
         return f"SELECT * FROM {_quoted(table)}", 0  # noqa: S608
     if table not in tables:
-        raise SourceError(f"{name}: no table {table!r}; the tables are {known}")
-    found = database.table(table)
+        raise SourceError(f"{name}: no table {table!r}; the tables are {quoted_names}")
+    stored_table = database.table(table)
     # `is_pk` is the 1-based place of a column in the primary key.
-    keys = sorted((column.is_pk, column.name) for column in found.columns if column.is_pk)
+    keys = sorted((column.is_pk, column.name) for column in stored_table.columns if column.is_pk)
     order = ", ".join(_quoted(name) for _, name in keys) or "rowid"
-    return f"SELECT * FROM {_quoted(table)} ORDER BY {order}", found.count  # noqa: S608
+    return f"SELECT * FROM {_quoted(table)} ORDER BY {order}", stored_table.count  # noqa: S608
 
 
 def _quoted(name: str) -> str:

@@ -25,12 +25,12 @@ from retriever.documents.document import (
     Json,
     Record,
     find_columns,
-    listed,
+    quote_names,
 )
 from retriever.documents.sources import LONGEST, FieldCount, OpenSource, TextLines
 from retriever.errors import SourceError
 
-_SPACE = " \t\r\n"
+_JSON_SPACE = " \t\r\n"
 # Rows whose cells decide the types of columns.
 SAMPLE_ROWS = 1000
 _SAMPLE_CHARACTERS = 1 << 24
@@ -38,11 +38,11 @@ _SAMPLE_CHARACTERS = 1 << 24
 _COLLECTION = re.compile(r"[0-9]+\t[0-9. -]*+[^\t\r\n][^\t\r\n]*\r?\n?")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 # Digits of the largest integer of 64 bits, with its sign.
-_DIGITS = 20
+_MOST_DIGITS = 20
 _BOOLEANS = {"true": True, "false": False}
 _YEAR_OR_MONTH = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2]))?")
 _DOUBLE_IT = 'write a quote inside a quoted cell twice ("")'
-_Row = tuple[int, list[str], str | None]
+_NumberedRow = tuple[int, list[str], str | None]
 
 
 def read_jsonl(source: OpenSource, fields: Fields) -> Iterator[Record]:
@@ -51,7 +51,7 @@ def read_jsonl(source: OpenSource, fields: Fields) -> Iterator[Record]:
     for line in lines:
         fault = lines.take_fault()
         # The line end is removed first, so that an error's position is a column of this line.
-        text = line.rstrip(_SPACE)
+        text = line.rstrip(_JSON_SPACE)
         if not text and fault is None:
             continue
         value: Json = {}
@@ -99,7 +99,7 @@ def refuse_named_fields(name: str, fields: Fields) -> None:
 
 def read_csv(source: OpenSource, fields: Fields) -> Iterator[Record]:
     """The rows of a comma-separated source, in file order."""
-    return _read(source, fields, source.form.delimiter or ",", TextLines(source.stream))
+    return _read_delimited(source, fields, source.form.delimiter or ",", TextLines(source.stream))
 
 
 def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
@@ -110,7 +110,7 @@ def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
     lines = TextLines(source.stream)
     if fields == Fields() and source.form.header and _COLLECTION.fullmatch(line):
         return _collection(source, lines)
-    return _read(source, fields, "\t", lines)
+    return _read_delimited(source, fields, "\t", lines)
 
 
 def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
@@ -129,7 +129,9 @@ def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
         yield Record(lines.number, where, values, fault)
 
 
-def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) -> Iterator[Record]:
+def _read_delimited(
+    source: OpenSource, fields: Fields, delimiter: str, lines: TextLines
+) -> Iterator[Record]:
     """The rows below the header, metadata cells as values of the type of their column."""
     rows = _numbered_rows(source, delimiter, lines)
     first = next(rows, None)
@@ -140,24 +142,24 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
         raise SourceError(f"{source.name}:{number}: {fault}")
     if not source.form.header:
         rows = chain([first], rows)
-        header = [str(place) for place in range(1, len(header) + 1)] if header[1:] else ["text"]
+        header = [str(column) for column in range(1, len(header) + 1)] if header[1:] else ["text"]
     columns = find_columns(header, fields, f"{source.name}:{number}")
     for name in fields.types:
         if name not in header or name in (columns.id, columns.text, columns.title):
             raise SourceError(
                 f"{source.name}:{number}: no column {name!r} of metadata to give the type "
-                f"{fields.types[name]!r}; the columns are {listed(header)}"
+                f"{fields.types[name]!r}; the columns are {quote_names(header)}"
             )
     sample = []
     characters = 0
-    for one in islice(rows, SAMPLE_ROWS):
-        sample.append(one)
-        characters += sum(map(len, one[1]))
+    for numbered_row in islice(rows, SAMPLE_ROWS):
+        sample.append(numbered_row)
+        characters += sum(map(len, numbered_row[1]))
         if characters > _SAMPLE_CHARACTERS:
             break
-    whole = [row for _, row, fault in sample if fault is None and len(row) == len(header)]
-    for place, name in enumerate(header):
-        cells = [row[place] for row in whole if row[place]]
+    complete_rows = [row for _, row, fault in sample if fault is None and len(row) == len(header)]
+    for column, name in enumerate(header):
+        cells = [row[column] for row in complete_rows if row[column]]
         if name in fields.types:
             source.columns[name] = fields.types[name]
         elif cells and name not in (columns.id, columns.text, columns.title):
@@ -171,7 +173,7 @@ def _read(source: OpenSource, fields: Fields, delimiter: str, lines: TextLines) 
         yield Record(number, where, values, fault)
 
 
-def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iterator[_Row]:
+def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iterator[_NumberedRow]:
     """(line on which the row begins, its cells, what is wrong with it or None) for each row."""
     # The limit is that of the process; `lines` and `row_lines` bound lines and rows.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
@@ -237,7 +239,7 @@ def _number(cell: str) -> int | float | None:
     if match.lastindex is not None:
         real = float(cell)
         return real if math.isfinite(real) else None
-    if len(cell) > _DIGITS:
+    if len(cell) > _MOST_DIGITS:
         return None
     whole = int(cell)
     return whole if -(2**63) <= whole < 2**63 else None
@@ -274,5 +276,5 @@ def _type_of(cells: list[str]) -> ColumnType:
     return next(
         kind
         for kind, value_of in _VALUES.items()
-        if not any(value_of(one) is None for one in cells)
+        if not any(value_of(cell) is None for cell in cells)
     )

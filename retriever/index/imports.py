@@ -28,7 +28,7 @@ from indexes import (
 from retriever.documents.analyzer import AnalyzerSettings
 from retriever.documents.document import Assembler, Fields, Json
 from retriever.documents.reader import CorpusReader
-from retriever.documents.sources import Meter, SeenIds, opened, opened_stream
+from retriever.documents.sources import Meter, SeenIds, open_source, open_stream
 from retriever.documents.text import read_jsonl
 from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.registry import require_asked
@@ -317,9 +317,9 @@ def _read_records(
 ) -> Iterator[ReadyDocument]:
     """Yield the documents of JSON Lines, with vectors of passages or one in `vector_field`."""
     if str(source) == "-":
-        opening = opened_stream(sys.stdin.buffer, "stdin", fields, Meter())
+        opening = open_stream(sys.stdin.buffer, "stdin", fields, Meter())
     else:
-        opening = opened(Path(source), str(source), fields, Meter())
+        opening = open_source(Path(source), str(source), fields, Meter())
     with opening as stream, closing(SeenIds()) as seen:
         if stream.format != "jsonl":
             raise SourceError(
@@ -333,7 +333,7 @@ def _read_records(
             where = record.where
             whole = record.values.pop(vector_field, None)
             passages = record.values.pop(VECTORS_FIELD, None)
-            document = assembler.split(record)
+            document = assembler.assemble(record)
             if (whole is None) == (passages is None):
                 number = "both" if passages is not None else "neither"
                 raise SourceError(
@@ -341,7 +341,7 @@ def _read_records(
                     f"it or one {vector_field!r}, found {number}; name the field that holds the "
                     "vector with --set vector-field=NAME, or give a NumPy file with --vectors"
                 )
-            identified = seen.identified(document, where)
+            identified = seen.identify(document, where)
             if identified is None:
                 continue
             if passages is None:

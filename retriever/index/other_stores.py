@@ -184,7 +184,7 @@ def _lance_documents(
             records = batch_records(where, number, batch.select(names), columns)
             number += len(rows)
             for record, row in zip(records, rows, strict=True):
-                document = seen.identified(assembler.split(record), record.where)
+                document = seen.identify(assembler.assemble(record), record.where)
                 if document is not None:
                     yield _ready(document, row, spec, record.where)
     if number == 0:

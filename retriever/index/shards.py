@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import Committer, NewDocument, StoredVersion, whole_files, write_lines
-from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
+from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, reconcile_settings
 from retriever.documents.document import AnyDocument, Document, as_document, document_fault
 from retriever.documents.outline import outline_json, read_outline
 from retriever.documents.passages import EARLIER, OnLong, PassageSettings
@@ -114,7 +114,7 @@ class Plan:
                 same_format = own.settings.dtype == value.settings.dtype
                 is_same = own.fingerprint == value.fingerprint and same_format
             elif isinstance(value, AnalyzerSettings):
-                is_same = own == as_held(value, own)
+                is_same = own == reconcile_settings(value, own)
             if not is_same:
                 raise ConfigError(
                     f"{folder}: the shards were begun with {name.replace('_', ' ')} "

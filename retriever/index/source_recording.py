@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from retriever.documents.document import Document
 from retriever.documents.files import KINDS
-from retriever.documents.reader import CorpusReader, Placed
-from retriever.documents.sources import composed
+from retriever.documents.reader import CorpusReader, PlacedDocument
+from retriever.documents.sources import normalize_name
 
 if TYPE_CHECKING:
     from retriever.index.sources import Source, SourceMemory
@@ -28,7 +28,7 @@ def record_documents(
 ) -> Iterator[Document]:
     """Yield the documents of a reader; each is recorded before it is yielded."""
     numbers = {source.path: source.number for source in sources}
-    batch: list[Placed] = []
+    batch: list[PlacedDocument] = []
     characters = 0
     try:
         for placed in reader.placed():
@@ -48,7 +48,7 @@ def record_documents(
 
 
 def _record_batch(
-    memory: SourceMemory, batch: Sequence[Placed], numbers: Mapping[str, int]
+    memory: SourceMemory, batch: Sequence[PlacedDocument], numbers: Mapping[str, int]
 ) -> Iterator[Document]:
     """Record documents and how their files were read; yield those that are not repeated."""
     numbered = [(numbers.get(os.path.abspath(placed.source)), placed) for placed in batch]
@@ -81,7 +81,9 @@ def _record_batch(
     yield from (placed.document for _, placed in identified if not placed.is_repeated)
 
 
-def _with_stored_id(memory: SourceMemory, number: int | None, placed: Placed) -> Placed:
+def _with_stored_id(
+    memory: SourceMemory, number: int | None, placed: PlacedDocument
+) -> PlacedDocument:
     """Give a document the id that an earlier release gave it, where that is not composed."""
     document = placed.document
     if number is None or document.id.isascii():
@@ -89,7 +91,9 @@ def _with_stored_id(memory: SourceMemory, number: int | None, placed: Placed) ->
     with memory.transaction() as database:
         row = (number, os.fsencode(placed.file))
         rows = database.execute("SELECT id FROM origins WHERE (source, path) = (?, ?)", row)
-        stored = [id_ for (id_,) in rows if id_ != document.id and composed(id_) == document.id]
+        stored = [
+            id_ for (id_,) in rows if id_ != document.id and normalize_name(id_) == document.id
+        ]
     if not stored:
         return placed
     return placed._replace(document=replace(document, id=stored[0]))

@@ -20,7 +20,7 @@ from indexes import SOURCES_FILE, id_forms, storage_errors
 from retriever.documents.files import kind_of_file
 from retriever.documents.reader import CorpusReader
 from retriever.documents.report import FilesReport
-from retriever.documents.sources import composed
+from retriever.documents.sources import normalize_name
 from retriever.documents.tables import split_table
 from retriever.errors import DamagedIndexError
 from retriever.files import default_cache, make_private
@@ -153,7 +153,7 @@ class SourceMemory:
                 is_file = path != "" and (prefix is None or path != id_)
             else:
                 path = ""
-                is_file = composed(id_) == composed(prefix or "")
+                is_file = normalize_name(id_) == normalize_name(prefix or "")
             if not is_file:
                 continue
             # The names of a file may be decomposed where its id is not.

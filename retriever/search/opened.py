@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 from weakref import WeakValueDictionary
 
 from indexes import LANGUAGES, StructureSettings, type_mismatch
-from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, as_held
+from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, reconcile_settings
 from retriever.documents.passages import EARLIER, Context, PassageSettings
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec, probe_lists, same_vectors
@@ -243,7 +243,7 @@ class IndexSettings:
                 default = AnalyzerSettings()
                 newest = {key: getattr(default, key) for key in PLAIN}
                 requested = replace(stored_part, **{**newest, **single}) if single else part
-                parts[name] = as_held(requested, stored_part)
+                parts[name] = reconcile_settings(requested, stored_part)
             elif single and stored_part:
                 parts[name] = replace(stored_part, **single)
             else:

@@ -78,32 +78,37 @@ class OutlinedText:
         if self._parts:
             self._parts.append(before)
             self._length += len(before)
-        self._marks += [Mark(self._length, *one) for one in self._waiting]
-        self._marks += [one._replace(offset=one.offset + self._length) for one in marks]
+        self._marks += [Mark(self._length, *mark) for mark in self._waiting]
+        self._marks += [mark._replace(offset=mark.offset + self._length) for mark in marks]
         self._waiting.clear()
         self._parts.append(block)
         self._length += len(block)
 
     def parsed(
-        self, title: str | None = None, metadata: Mapping[str, Json] | None = None, other: str = ""
+        self,
+        title: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        fallback_title: str = "",
     ) -> Parsed:
         """The document; a heading that stands over all becomes its title, else `other` is."""
         text = self.text
         outline = tuple(self._marks)
-        tops = [one for one in outline if one.kind == "heading" and one.level == 1]
+        top_headings = [mark for mark in outline if mark.kind == "heading" and mark.level == 1]
         if (
-            len(tops) == 1
-            and tops[0].offset == 0
-            and title in (None, tops[0].label)
-            and text.startswith(tops[0].label)
+            len(top_headings) == 1
+            and top_headings[0].offset == 0
+            and title in (None, top_headings[0].label)
+            and text.startswith(top_headings[0].label)
         ):
-            title = tops[0].label
+            title = top_headings[0].label
             cut = len(text) - len(text[len(title) :].lstrip("\n"))
             outline = tuple(
-                one._replace(offset=max(0, one.offset - cut)) for one in outline if one != tops[0]
+                mark._replace(offset=max(0, mark.offset - cut))
+                for mark in outline
+                if mark != top_headings[0]
             )
             text = text[cut:]
-        return Parsed(text, title or one_line(other) or None, metadata or {}, outline)
+        return Parsed(text, title or one_line(fallback_title) or None, metadata or {}, outline)
 
 
 def one_line(text: object) -> str:
@@ -111,6 +116,6 @@ def one_line(text: object) -> str:
     return " ".join(str(text or "").replace("\0", "").split())
 
 
-def named(**values: object) -> dict[str, Json]:
+def nonempty_metadata(**values: object) -> dict[str, Json]:
     """Metadata of those values that say something, each on one line."""
     return {name: line for name, value in values.items() if (line := one_line(value))}

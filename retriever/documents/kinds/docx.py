@@ -48,13 +48,13 @@ class TextBlock(NamedTuple):
     level: int = 0
 
 
-class _Style(NamedTuple):
+class _WordStyle(NamedTuple):
     level: int = 0
     is_title: bool = False
     is_list: bool = False
 
 
-class _Field:
+class _OpenField:
     """A field that has begun; what it shows starts at one of a paragraph's pieces of text."""
 
     __slots__ = ("choice", "has_result", "instruction", "start")
@@ -75,7 +75,7 @@ def read_docx(content: bytes) -> Parsed:
         if relation.kind == "officeDocument":
             path = relation.target
     root = archive.xml(path)
-    document = _Document(archive, path)
+    document = _WordReader(archive, path)
     text = OutlinedText()
     for block in document.blocks(root):
         if block.level:
@@ -99,7 +99,7 @@ def row_blocks(cells: list[list[TextBlock]], before: str) -> Iterator[TextBlock]
         yield TextBlock(one_line(line).rstrip(" |"), before)
 
 
-class _Document:
+class _WordReader:
     """Reads elements of a document as blocks."""
 
     def __init__(self, archive: Archive, path: str) -> None:
@@ -108,12 +108,12 @@ class _Document:
         self._relations = relations(archive, path)
         # Names of parts.
         self._lost: dict[str, None] = {}
-        self._styles = _styles(self._related("styles"))
+        self._styles = _read_styles(self._related("styles"))
         self._note_bodies: dict[str, dict[str, Any]] = {}
         # Numbers of the notes by kind and id, and what these hold.
         self._note_numbers: dict[tuple[str, str], int] = {}
         self._notes: list[Any] = []
-        self._fields: list[_Field] = []
+        self._fields: list[_OpenField] = []
         # The text of paragraphs that run into the next one, since their marks are deleted.
         self._carried: list[str] = []
         self.title = ""
@@ -146,7 +146,7 @@ class _Document:
 
     def blocks(self, parent: Any) -> Iterator[TextBlock]:
         """The paragraphs and tables in an element."""
-        for child in _content(parent):
+        for child in _content_elements(parent):
             name = local_name(child)
             if name == "p":
                 yield from self._paragraph(child)
@@ -161,10 +161,14 @@ class _Document:
 
     def _table(self, table: Any) -> Iterator[TextBlock]:
         before = "\n\n"
-        for row in _content(table):
+        for row in _content_elements(table):
             if local_name(row) != "tr" or _find(row, "trPr", "del") is not None:
                 continue
-            cells = [list(self.blocks(cell)) for cell in _content(row) if local_name(cell) == "tc"]
+            cells = [
+                list(self.blocks(cell))
+                for cell in _content_elements(row)
+                if local_name(cell) == "tc"
+            ]
             for block in row_blocks(cells, before):
                 yield block
                 before = "\n"
@@ -196,13 +200,15 @@ class _Document:
             if text:
                 yield self._styled(paragraph, text)
         for box in boxes:
-            yield from self.blocks(box) if local_name(box) == "txbxContent" else self._drawn(box)
+            yield from (
+                self.blocks(box) if local_name(box) == "txbxContent" else self._drawing_blocks(box)
+            )
 
     def _styled(self, paragraph: Any, text: str) -> TextBlock:
         """A paragraph as its style and its own properties say."""
         properties = _child(paragraph, "pPr")
         name = _value(_child(properties, "pStyle"))
-        style = self._styles.get(name) or _Style(heading_level(name))
+        style = self._styles.get(name) or _WordStyle(heading_level(name))
         own_level = _outline_level(properties)
         level = style.level if own_level is None else own_level
         if level and len(text) <= _LONGEST_HEADING:
@@ -264,7 +270,7 @@ class _Document:
         """Keep the result of a field, and not what stands in its instruction."""
         kind = _value(element, "fldCharType")
         if kind == "begin":
-            self._fields.append(_Field(len(pieces), _choice(element)))
+            self._fields.append(_OpenField(len(pieces), _chosen_entry(element)))
         elif kind in ("separate", "end") and self._fields:
             field = self._fields[-1]
             if not field.has_result or (kind == "end" and is_of_page(field.instruction)):
@@ -288,7 +294,7 @@ class _Document:
             self._notes.append(note)
         return f"[{number}]"
 
-    def _drawn(self, reference: Any) -> Iterator[TextBlock]:
+    def _drawing_blocks(self, reference: Any) -> Iterator[TextBlock]:
         """The words of a diagram or chart."""
         id_ = _value(reference, "dm" if local_name(reference) == "relIds" else "id")
         drawing = self._part(self._relations[id_].target) if id_ in self._relations else None
@@ -315,14 +321,14 @@ class _Document:
             return None
 
 
-def _content(parent: Any) -> Iterator[Any]:
+def _content_elements(parent: Any) -> Iterator[Any]:
     """The children of an element and of wrappers among them, without what was deleted."""
     for child in parent:
         name = local_name(child)
         if name in _WRAPPERS:
-            yield from _content(child)
+            yield from _content_elements(child)
         elif name == "AlternateContent":
-            yield from (element for branch in child[:1] for element in _content(branch))
+            yield from (element for branch in child[:1] for element in _content_elements(branch))
         elif name not in _DELETED:
             yield child
 
@@ -366,7 +372,7 @@ def is_of_page(instruction: str) -> bool:
     return not _PAGE_FIELDS.isdisjoint(instruction.split(maxsplit=1)[:1])
 
 
-def _choice(begin: Any) -> str:
+def _chosen_entry(begin: Any) -> str:
     """The entry that is chosen in a list of a form, which has no other result."""
     choices = _find(begin, "ffData", "ddList")
     if choices is None:
@@ -388,17 +394,17 @@ def _symbol(element: Any) -> str:
     return chr(code) if 0x20 <= code < 0xD800 else ""
 
 
-def _styles(root: Any) -> dict[str, _Style]:
+def _read_styles(root: Any) -> dict[str, _WordStyle]:
     """The styles of paragraphs by id; a style inherits from the one that it is based on."""
     elements = {
         _value(style, "styleId"): style
         for style in (() if root is None else root)
         if local_name(style) == "style" and _value(style, "type") in ("paragraph", "")
     }
-    return {id_: _style(id_, elements) for id_ in elements}
+    return {id_: _read_style(id_, elements) for id_ in elements}
 
 
-def _style(id_: str, elements: dict[str, Any]) -> _Style:
+def _read_style(id_: str, elements: dict[str, Any]) -> _WordStyle:
     level: int | None = None
     is_title = is_list = False
     for step in range(_MOST_STYLES):
@@ -422,7 +428,7 @@ def _style(id_: str, elements: dict[str, Any]) -> _Style:
         if level is None and name in _NO_HEADINGS:
             level = 0
         id_ = _value(_child(element, "basedOn"))
-    return _Style(level or 0, is_title, is_list)
+    return _WordStyle(level or 0, is_title, is_list)
 
 
 def heading_level(name: str) -> int:

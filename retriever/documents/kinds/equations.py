@@ -69,17 +69,17 @@ def equation_text(root: Any) -> str:
             continue
         parts = levels.pop()
         is_token = name in _TOKENS or not len(element)
-        text = "".join(element.itertext()) if is_token else _joined(element, name, parts)
+        text = "".join(element.itertext()) if is_token else _join_parts(element, name, parts)
         if text and not is_skipped:
             levels[-1].append((name, text))
     return " ".join("".join(text for _, text in levels[0]).split())
 
 
-def _joined(element: Any, name: str, parts: list[tuple[str, str]]) -> str:
+def _join_parts(element: Any, name: str, parts: list[tuple[str, str]]) -> str:
     """The text of an element from the names and texts of its parts."""
     texts = [text for _, text in parts]
     if name in ("msqrt", "mroot", "rad"):
-        return "√" + _grouped(_line(parts))
+        return "√" + _bracket(_join_line(parts))
     if name == "d":
         start = _property(element, "begChr", "(")
         end = _property(element, "endChr", ")")
@@ -89,16 +89,16 @@ def _joined(element: Any, name: str, parts: list[tuple[str, str]]) -> str:
     if name in _SEPARATORS:
         return _SEPARATORS[name].join(texts)
     if name in _SIGNS and texts:
-        line = _grouped(texts[0]) if _SIGNS[name] == ("/",) else texts[0]
+        line = _bracket(texts[0]) if _SIGNS[name] == ("/",) else texts[0]
         for sign, text in zip(_SIGNS[name], texts[1:], strict=False):
             # A letter or digit below the line is part of a name, as in H2O.
             space = "" if sign or len(text) == 1 else " "
-            line += sign + space + (_grouped(text) if sign in ("/", "^") else text)
+            line += sign + space + (_bracket(text) if sign in ("/", "^") else text)
         return line
-    return _line(parts)
+    return _join_line(parts)
 
 
-def _line(parts: list[tuple[str, str]]) -> str:
+def _join_line(parts: list[tuple[str, str]]) -> str:
     """Parts beside each other; words are parted, and names of one letter are not."""
     line = ""
     word = ""
@@ -109,7 +109,7 @@ def _line(parts: list[tuple[str, str]]) -> str:
     return line
 
 
-def _grouped(text: str) -> str:
+def _bracket(text: str) -> str:
     """A text in brackets, unless it is one word."""
     return text if text.isalnum() else f"({text})"
 

@@ -12,21 +12,30 @@ from copy import deepcopy
 from typing import Any
 
 from retriever.documents.decoding import browser_encoding, page_text
-from retriever.documents.kinds import Loss, OutlinedText, Parsed, named, one_line
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, nonempty_metadata, one_line
 from retriever.documents.kinds.equations import equation_text
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
-_SKIPPED = re.compile("head|script|style|noscript|template|nav|svg|object|iframe|button|select")
+_SKIPPED_ELEMENT = re.compile(
+    "head|script|style|noscript|template|nav|svg|object|iframe|button|select"
+)
 _BLOCK = re.compile(
     "address|article|aside|blockquote|body|caption|center|d[dlt]|details|div|fieldset|figcaption|"
     "figure|footer|form|h[1-6]|header|hr|li|main|ol|p|section|summary|table|tr|ul"
 )
 # Which begin on a new line, where other blocks are parted by a blank one.
-_LINE = re.compile("li|d[dt]|tr|caption")
+_LINE_ELEMENT = re.compile("li|d[dt]|tr|caption")
 _HEADING = re.compile("h[1-6]")
 # trafilatura's names to those of HTML; its headings have theirs as `rend`.
-_NAMES = {"list": "ul", "item": "li", "row": "tr", "cell": "td", "quote": "blockquote", "lb": "br"}
+_HTML_NAMES = {
+    "list": "ul",
+    "item": "li",
+    "row": "tr",
+    "cell": "td",
+    "quote": "blockquote",
+    "lb": "br",
+}
 # Elements that may be menus, what says that they are, and words of classes that say so.
 _MENU_ELEMENT = re.compile("aside|center|d[dl]|div|footer|form|header|ol|p|section|table|ul")
 _LIST_ELEMENT = re.compile("center|div|form|header|ol|section|table|ul")
@@ -75,8 +84,8 @@ _LEAST_SHARE = 2 / 3
 # For the main text, of the time that a file has; without it all text is read.
 _EXTRACTION_SECONDS = 30.0
 _EQUATIONS = ("math", "m:math", "mml:math")
-_PARTS = ("h1", "h2", "h3", "h4", "h5", "h6", "li", "dt")
-_DATES = ("article:published_time", "date", "dc.date", "dcterms.created")
+_PART_ELEMENTS = ("h1", "h2", "h3", "h4", "h5", "h6", "li", "dt")
+_DATE_FIELDS = ("article:published_time", "date", "dc.date", "dcterms.created")
 
 
 def read_html(content: bytes, encoding: str | None = None) -> Parsed:
@@ -88,24 +97,26 @@ def read_html(content: bytes, encoding: str | None = None) -> Parsed:
     if root is None:
         return Parsed("")
     titles = root.xpath("//title")
-    metas = {
-        str(one.get("name") or one.get("property")).lower(): one.get("content")
-        for one in root.xpath("//meta[@content]")
+    meta_fields = {
+        str(meta.get("name") or meta.get("property")).lower(): meta.get("content")
+        for meta in root.xpath("//meta[@content]")
     }
-    metadata = named(
-        author=metas.get("author"),
-        date=next(filter(None, (iso_date(metas.get(one) or "") for one in _DATES)), ""),
-        keywords=metas.get("keywords"),
+    metadata = nonempty_metadata(
+        author=meta_fields.get("author"),
+        date=next(
+            filter(None, (iso_date(meta_fields.get(meta) or "") for meta in _DATE_FIELDS)), ""
+        ),
+        keywords=meta_fields.get("keywords"),
         language=root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang"),
     )
     title = one_line("".join(titles[0].itertext())) if titles else ""
     _remove_requests(root)
     has_scripts = root.find(".//script") is not None
-    parsed = _main(root, len(content)).parsed(None, metadata, title)
+    parsed = _main_text(root, len(content)).parsed(None, metadata, title)
     if _is_placeholder(parsed.text) and root.find(".//noscript") is not None:
         for element in root.iter("noscript"):
             element.tag = "div"
-        parsed = _main(root, len(content)).parsed(None, metadata, title)
+        parsed = _main_text(root, len(content)).parsed(None, metadata, title)
     if has_scripts and _is_placeholder(parsed.text):
         loss = Loss("parts", "no text, since JavaScript builds the page")
         return Parsed("", None if _is_placeholder(title) else title, metadata, losses=(loss,))
@@ -142,11 +153,11 @@ def tree_of(page: str) -> Any:
     if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):
         raise SourceError("elements within each other are more than 2,048; simplify the page")
     for equation in list(root.iter(*_EQUATIONS)):
-        _write_out(equation)
+        _replace_equation(equation)
     return root
 
 
-def _write_out(equation: Any) -> None:
+def _replace_equation(equation: Any) -> None:
     """Put the letters of an equation in its place, and remove what draws it once more."""
     parent = equation.getparent()
     if parent is None:
@@ -163,7 +174,7 @@ def _write_out(equation: Any) -> None:
             _remove(drawing)
 
 
-def _main(root: Any, size: int) -> OutlinedText:
+def _main_text(root: Any, size: int) -> OutlinedText:
     """The text of the one element that is the main one; else trafilatura's; else of all."""
     mains = [
         element
@@ -173,34 +184,34 @@ def _main(root: Any, size: int) -> OutlinedText:
     for candidates in (mains, list(root.iter("article"))):
         if len(candidates) == 1:
             remove_menus(candidates[0])
-            return written(candidates[0])
+            return block_text(candidates[0])
     remove_menus(root)
-    everything = written(root)
+    everything = block_text(root)
     if size > _LONGEST_PAGE:
         return everything
-    body = _extracted(root)
+    body = _extract_main_text(root)
     if body is None:
         return everything
     for element in body.iter():
         element.tag = (
             element.get("rend", "h2")
             if element.tag == "head"
-            else _NAMES.get(element.tag, element.tag)
+            else _HTML_NAMES.get(element.tag, element.tag)
         )
-    main = written(body)
+    main = block_text(body)
     links = sum(len(one_line(link.text_content())) for link in root.iterfind(".//body//a"))
     is_whole = len(main) >= _LEAST_SHARE * (len(everything) - links)
-    is_sound = is_whole and not _joins_blocks(main.text, everything.text)
+    is_sound = is_whole and not _is_joined_line(main.text, everything.text)
     return main if is_sound and _has_parts(main.text, root) else everything
 
 
-def _joins_blocks(main: str, everything: str) -> bool:
+def _is_joined_line(main: str, everything: str) -> bool:
     """Whether a text is one line of several blocks, as where trafilatura finds no paragraph."""
     is_line = "\n" not in main and len(main) > max(map(len, everything.split("\n")))
     return is_line and len(everything) >= _LEAST_SHARE * len(main)
 
 
-def _extracted(root: Any) -> Any:
+def _extract_main_text(root: Any) -> Any:
     """The main text that trafilatura finds in time; None if it finds none or fails."""
     from trafilatura import bare_extraction
 
@@ -241,18 +252,18 @@ def _time_limit(seconds: float) -> Iterator[None]:
 def _has_parts(text: str, root: Any) -> bool:
     """Whether a text has most headings and list items of a page, by their first words."""
     words = text.split()
-    beginnings = {
+    word_sequences = {
         " ".join(words[start : start + length])
         for length in range(1, _FIRST_WORDS + 1)
         for start in range(len(words) - length + 1)
     }
     # Items with links are menus.
     parts = [
-        one.text_content().strip().removesuffix("¶").split(maxsplit=_FIRST_WORDS)[:_FIRST_WORDS]
-        for one in root.iter(*_PARTS)
-        if one.tag[0] == "h" or one.find(".//a") is None
+        element.text_content().strip().removesuffix("¶").split(maxsplit=_FIRST_WORDS)[:_FIRST_WORDS]
+        for element in root.iter(*_PART_ELEMENTS)
+        if element.tag[0] == "h" or element.find(".//a") is None
     ]
-    present = sum(" ".join(part) in beginnings or not part for part in parts)
+    present = sum(" ".join(part) in word_sequences or not part for part in parts)
     return present >= _LEAST_SHARE * len(parts)
 
 
@@ -289,8 +300,8 @@ def remove_menus(root: Any) -> None:
     """
     from lxml import etree
 
-    named: list[Any] = []
-    leading: list[Any] = []
+    declared_menus: list[Any] = []
+    leading_lists: list[Any] = []
     extents = [_Extent()]
     is_leading = True
     links = 0
@@ -302,7 +313,7 @@ def remove_menus(root: Any) -> None:
         is_link = tag == "a" and element.get("href") is not None
         if event == "start":
             extents.append(_Extent())
-            if _SKIPPED.fullmatch(tag) and element is not root:
+            if _SKIPPED_ELEMENT.fullmatch(tag) and element is not root:
                 walk.skip_subtree()
                 continue
             links += is_link
@@ -321,7 +332,7 @@ def remove_menus(root: Any) -> None:
                 is_named = _is_named_menu(element, tag, extent)
                 is_first = is_leading and before <= _MOST_UNLINKED
                 if is_named or (is_first and _is_link_list(tag, extent)):
-                    (named if is_named else leading).append(element)
+                    (declared_menus if is_named else leading_lists).append(element)
                     extent.removed = extent.text
                     extent.unlinked = 0
                     unlinked = before
@@ -335,9 +346,9 @@ def remove_menus(root: Any) -> None:
             unlinked += 0 if links else length
     left = extents[0].text - extents[0].removed
     # What would leave nothing is the text.
-    for element in named if left else ():
+    for element in declared_menus if left else ():
         _remove(element)
-    for element in leading if left >= _LEAST_TEXT else ():
+    for element in leading_lists if left >= _LEAST_TEXT else ():
         _remove(element)
 
 
@@ -383,17 +394,17 @@ def _remove(element: Any) -> None:
 def read_blocks(page: str) -> OutlinedText:
     """All text of a page or a part of one."""
     root = tree_of(page)
-    return OutlinedText() if root is None else written(root)
+    return OutlinedText() if root is None else block_text(root)
 
 
-def written(root: Any) -> OutlinedText:
+def block_text(root: Any) -> OutlinedText:
     """The blocks of an element."""
-    found = OutlinedText()
-    BlockWriter(found).write(root)
-    return found
+    text = OutlinedText()
+    BlockWriter(text).write(root)
+    return text
 
 
-def _stands_alone(code: Any) -> bool:
+def _is_code_block(code: Any) -> bool:
     """Whether code has several lines and nothing beside it, as trafilatura writes `pre`."""
     if "\n" not in (code.text or "").strip():
         return False
@@ -415,8 +426,8 @@ def _is_inline(element: Any) -> bool:
 class BlockWriter:
     """Adds the text of elements by blocks; headings are marked, white space counts in `pre`."""
 
-    def __init__(self, found: OutlinedText) -> None:
-        self._found = found
+    def __init__(self, text: OutlinedText) -> None:
+        self._text = text
         self._line: list[str] = []
         self._before = "\n\n"
         # How long the text was when the row of a table began.
@@ -427,42 +438,44 @@ class BlockWriter:
         from lxml import etree
 
         walk = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
-        fixed = 0
-        for event, one in walk:
-            tag = one.tag if isinstance(one.tag, str) else ""
-            is_fixed = tag == "pre" or (tag == "code" and _stands_alone(one))
+        open_fixed = 0
+        for event, element in walk:
+            tag = element.tag if isinstance(element.tag, str) else ""
+            is_fixed = tag == "pre" or (tag == "code" and _is_code_block(element))
             is_block = is_fixed or _BLOCK.fullmatch(tag)
             if event == "start":
                 if is_block:
-                    self._flush(fixed)
-                    self._before = "\n" if _LINE.fullmatch(tag) else self._before
+                    self._flush(open_fixed)
+                    self._before = "\n" if _LINE_ELEMENT.fullmatch(tag) else self._before
                 if tag == "tr":
-                    self._row_start = len(self._found)
+                    self._row_start = len(self._text)
                 if tag in ("td", "th"):
-                    self._begin_cell(fixed)
-                fixed += is_fixed
+                    self._begin_cell(open_fixed)
+                open_fixed += is_fixed
                 if tag == "br":
                     self._line.append("\n")
-                is_menu = one.get("role") == "navigation" or one.get("class") == "headerlink"
-                if (is_menu or _SKIPPED.fullmatch(tag)) and one is not root:
+                is_menu = (
+                    element.get("role") == "navigation" or element.get("class") == "headerlink"
+                )
+                if (is_menu or _SKIPPED_ELEMENT.fullmatch(tag)) and element is not root:
                     walk.skip_subtree()
                     continue
-                text = one.text
+                text = element.text
             else:
                 if event == "end" and is_block:
-                    self._flush(fixed, tag)
+                    self._flush(open_fixed, tag)
                     # What an empty cell was to stand beside is no more.
                     self._before = "\n\n" if tag == "tr" else self._before
-                fixed -= event == "end" and is_fixed
-                text = one.tail if one is not root else None
+                open_fixed -= event == "end" and is_fixed
+                text = element.tail if element is not root else None
             if text:
-                self._line.append(text if fixed else _SPACE.sub(" ", text))
-        self._flush(fixed)
+                self._line.append(text if open_fixed else _SPACE.sub(" ", text))
+        self._flush(open_fixed)
 
     def _begin_cell(self, fixed: int) -> None:
         """Put a cell beside the one before it, unless that is empty."""
         self._flush(fixed)
-        if len(self._found) > self._row_start:
+        if len(self._text) > self._row_start:
             self._before = _BETWEEN_CELLS
 
     def _flush(self, fixed: int, tag: str = "") -> None:
@@ -477,6 +490,6 @@ class BlockWriter:
             return
         if _HEADING.fullmatch(tag):
             text = one_line(text).removesuffix("¶").rstrip()
-            self._found.mark("heading", text, int(tag[1]))
-        self._found.add(text, self._before)
+            self._text.mark("heading", text, int(tag[1]))
+        self._text.add(text, self._before)
         self._before = "\n\n"

@@ -21,7 +21,14 @@ from typing import BinaryIO
 
 from retriever.documents.decoding import browser_encoding, page_text, text_of
 from retriever.documents.document import Json
-from retriever.documents.kinds import Loss, OutlinedText, Parsed, PassedOverError, named, one_line
+from retriever.documents.kinds import (
+    Loss,
+    OutlinedText,
+    Parsed,
+    PassedOverError,
+    nonempty_metadata,
+    one_line,
+)
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
@@ -36,13 +43,13 @@ _MOST_PARTS = 10_000
 _MOST_LOSSES = 10
 # Of alternatives, the share of its words that one may have alone and be left out; words of a notice
 # such as "view this mail in your browser", at most; and characters that are compared.
-_LACKING = 1 / 3
+_MOST_LACKING = 1 / 3
 _NOTICE_WORDS = 40
-_COMPARED = 1 << 20
+_LONGEST_COMPARED = 1 << 20
 # Bytes and lines in which the first header is looked for.
 _LONGEST_PREFACE = 1 << 12
 
-_KNOWN = (
+_MAIL_HEADERS = (
     rb"(?:from|to|cc|bcc|subject|date|sender|reply-to|message-id|in-reply-to|references|received|"
     rb"return-path|delivered-to|envelope-to|mime-version|importance|priority|status|"
     rb"(?:arc|authentication|content|dkim|domainkey|list|resent|thread|x)-[!-9;-~]+)[ \t]*:"
@@ -51,14 +58,16 @@ _HEADER = rb"[!-9;-~]+[ \t]*:"
 # White space, a byte-order mark, and the lines above a message in a mailbox.
 _PREFACE = re.compile(rb"(?:\xef\xbb\xbf|[ \t\r\n]|>*From [^\r\n]*(?:[\r\n]|\Z))*+")
 _FIRST_HEADER = re.compile(_HEADER)
-_FIRST_HEADERS = re.compile(rb"(?im)^%s.*\n(?:[ \t].*\n)*+%s" % (_KNOWN, _KNOWN))
-_KNOWN_HEADER = re.compile(_KNOWN, re.IGNORECASE)
+_FIRST_HEADERS = re.compile(rb"(?im)^%s.*\n(?:[ \t].*\n)*+%s" % (_MAIL_HEADERS, _MAIL_HEADERS))
+_MAIL_HEADER = re.compile(_MAIL_HEADERS, re.IGNORECASE)
 _BLANK_LINE = re.compile(rb"^\r?\n", re.MULTILINE)
 # Mail of macOS writes the length of the message above it, and its own data below.
 _LENGTH = re.compile(rb"\s*([0-9]{1,10})[ \t]*\r?\n")
 # The line above a message in a mailbox, with its date.
 _ENVELOPE = re.compile(rb"From .*\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? .*\d:\d\d")
-_MAILBOX = re.compile(rb"(?:\xef\xbb\xbf)?\s*From [^\n]*\n(?:>From [^\n]*\n)?(?i:%s)" % _KNOWN)
+_MAILBOX = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*From [^\n]*\n(?:>From [^\n]*\n)?(?i:%s)" % _MAIL_HEADERS
+)
 _SENDER = re.compile(rb"(?im)^(?:from|sender|return-path)[ \t]*:")
 _ANY_BOUNDARY = re.compile(rb"(?im)^--([^\r\n]{1,200}?)[ \t]*\r?\ncontent-[a-z-]+:")
 _BASE64_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
@@ -115,13 +124,13 @@ _PARSER = BytesHeaderParser(policy=_BoundedPolicy())
 
 def read_mail(content: bytes) -> Parsed:
     """Return the text of a message and of those within it; attachments are named, not read."""
-    message = _Part(_from_first_header(_without_data(content)))
+    message = _MailPart(_from_first_header(_without_data(content)))
     if not message.is_message:
         raise SourceError("no e-mail: it begins with no header such as From: or Subject:")
     reader = _MessageReader()
     leaves = reader.read_leaves(message, 0)
     reader.write(message, leaves)
-    metadata: dict[str, Json] = named(
+    metadata: dict[str, Json] = nonempty_metadata(
         **{"from": message.sender, "to": message.header("to"), "date": message.date},
         message_id=message.header("message-id"),
     )
@@ -159,7 +168,7 @@ def messages(stream: BinaryIO, longest: int) -> Iterator[bytes]:
         following = stream.readline(longest + 1)
         is_start = line.startswith(b"From ") and is_blank
         if is_start and (
-            size < 0 or _ENVELOPE.match(line[:200]) or _KNOWN_HEADER.match(following[:200])
+            size < 0 or _ENVELOPE.match(line[:200]) or _MAIL_HEADER.match(following[:200])
         ):
             if size >= 0:
                 yield b"".join(parts)
@@ -200,7 +209,7 @@ def _from_first_header(content: bytes) -> bytes:
     return content[start:]
 
 
-class _Part:
+class _MailPart:
     """A message or a part of one: its headers and the bytes below them."""
 
     def __init__(self, content: bytes, default_type: str = "text/plain") -> None:
@@ -231,7 +240,7 @@ class _Part:
     def is_message(self) -> bool:
         """Whether it has a header as mails have."""
         names = (f"{name}:".encode(errors="replace") for name in self.headers)
-        return any(map(_KNOWN_HEADER.match, names))
+        return any(map(_MAIL_HEADER.match, names))
 
     @cached_property
     def subject(self) -> str:
@@ -255,7 +264,7 @@ class _Part:
         name, address = parseaddr(self.sender)
         return one_line(f"{self.date[:10]} {name or address or self.sender}: {self.subject}")
 
-    def divided(self) -> list[bytes]:
+    def split_multipart(self) -> list[bytes]:
         """The parts of a multipart; none where nothing divides it."""
         boundary = self.call("get_boundary").encode(errors="surrogateescape")
         borders = _borders(self.body, boundary)
@@ -276,7 +285,7 @@ def _borders(body: bytes, boundary: bytes) -> list[re.Match[bytes]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _MailText:
     """A text of a message, which is plain, a page of HTML or a calendar."""
 
     text: str
@@ -289,19 +298,19 @@ class _Text:
 
 
 @dataclass(frozen=True, slots=True)
-class _Forwarded:
+class _ForwardedMessage:
     """A message within another."""
 
-    message: _Part
-    leaves: list[_Text | _Forwarded]
+    message: _MailPart
+    leaves: list[_MailText | _ForwardedMessage]
 
     @property
     def words(self) -> set[str]:
         """The different words of its texts and its subject."""
-        return _all_words([_Text(self.message.subject), *self.leaves])
+        return _all_words([_MailText(self.message.subject), *self.leaves])
 
 
-_Leaf = _Text | _Forwarded
+_Leaf = _MailText | _ForwardedMessage
 
 
 class _MessageReader:
@@ -323,7 +332,7 @@ class _MessageReader:
         ]
         return tuple(Loss("parts", detail) for detail in details[:_MOST_LOSSES])
 
-    def read_leaves(self, part: _Part, level: int) -> list[_Leaf]:
+    def read_leaves(self, part: _MailPart, level: int) -> list[_Leaf]:
         """Return the texts and messages of a part in their order."""
         self._parts += 1
         if level > _DEEPEST or self._parts > _MOST_PARTS:
@@ -335,22 +344,22 @@ class _MessageReader:
         if part.type.startswith("multipart/"):
             return self._read_multipart(part, level)
         if part.type in _MESSAGE_TYPES or part.file_name.lower().endswith(".eml"):
-            message = _Part(_from_first_header(self._decoded(part)))
+            message = _MailPart(_from_first_header(self._decode_transfer(part)))
             if message.is_message:
                 if part.file_name:
                     self.attachments.append(part.file_name)
-                return [_Forwarded(message, self.read_leaves(message, level + 1))]
+                return [_ForwardedMessage(message, self.read_leaves(message, level + 1))]
         is_text = part.type.startswith(("text/", "message/")) and part.type not in _DATA_TYPES
         if is_text and not part.is_attachment:
-            return self._read_text(part, self._decoded(part))
+            return self._read_text(part, self._decode_transfer(part))
         self._name_attachment(part)
         return []
 
-    def _read_multipart(self, part: _Part, level: int) -> list[_Leaf]:
-        contents = part.divided()
+    def _read_multipart(self, part: _MailPart, level: int) -> list[_Leaf]:
+        contents = part.split_multipart()
         if not contents:
-            part.body = self._decoded(part)
-            contents = part.divided()
+            part.body = self._decode_transfer(part)
+            contents = part.split_multipart()
         if not contents:
             return self._read_text(part, part.body)
         if part.type == "multipart/encrypted":
@@ -361,18 +370,18 @@ class _MessageReader:
         for content in contents:
             if self._parts > _MOST_PARTS:
                 break
-            inner = _Part(content, default)
+            inner = _MailPart(content, default)
             if is_digest and (inner.sender or inner.subject):
                 # A digest without blank lines above its messages.
-                inner = _Part(content)
-                branches.append([_Forwarded(inner, self.read_leaves(inner, level + 1))])
+                inner = _MailPart(content)
+                branches.append([_ForwardedMessage(inner, self.read_leaves(inner, level + 1))])
             else:
                 branches.append(self.read_leaves(inner, level + 1))
         if part.type == "multipart/alternative":
             return _choose_alternative(branches)
         return [leaf for branch in branches for leaf in branch]
 
-    def _read_text(self, part: _Part, content: bytes) -> list[_Leaf]:
+    def _read_text(self, part: _MailPart, content: bytes) -> list[_Leaf]:
         encoding = browser_encoding(part.call("get_content_charset"))
         if part.type == "text/html":
             text = page_text(content, encoding)
@@ -383,11 +392,11 @@ class _MessageReader:
         if not text.strip():
             return []
         if part.type in _CALENDAR_TYPES:
-            return [_Text(text, "calendar")]
+            return [_MailText(text, "calendar")]
         is_page = part.type.endswith("html") or _PAGE.match(text)
-        return [_Text(text, "page" if is_page else "plain")]
+        return [_MailText(text, "page" if is_page else "plain")]
 
-    def _name_attachment(self, part: _Part) -> None:
+    def _name_attachment(self, part: _MailPart) -> None:
         """Note the name of a part that is not read, or its type, and whether it hides text."""
         name = part.file_name
         subtype = part.type.rpartition("/")[2].removeprefix("x-")
@@ -402,7 +411,7 @@ class _MessageReader:
         if name or not (is_control or is_inline):
             self.attachments.append(name or part.type)
 
-    def _decoded(self, part: _Part) -> bytes:
+    def _decode_transfer(self, part: _MailPart) -> bytes:
         """The bytes of a part without their transfer encoding, as far as they can be decoded."""
         encoding = "".join(part.header("content-transfer-encoding").lower().split()[:1])
         body = part.body
@@ -439,10 +448,10 @@ class _MessageReader:
             self._losses["damaged base64 is read in part"] += 1
         return b"".join(decoded)
 
-    def write(self, message: _Part, leaves: Iterable[_Leaf]) -> None:
+    def write(self, message: _MailPart, leaves: Iterable[_Leaf]) -> None:
         """Add the texts of a message, with a mark where it begins and where it goes on."""
         for leaf in leaves:
-            if isinstance(leaf, _Forwarded):
+            if isinstance(leaf, _ForwardedMessage):
                 inner = leaf.message
                 lines = {"Subject": inner.subject, "From": inner.sender, "Date": inner.date}
                 heading = "\n".join(f"{name}: {line}" for name, line in lines.items() if line)
@@ -451,7 +460,7 @@ class _MessageReader:
             else:
                 self._add(message, self._plain(leaf))
 
-    def _add(self, message: _Part, block: str) -> None:
+    def _add(self, message: _MailPart, block: str) -> None:
         if not block:
             return
         if message.label != self._label:
@@ -459,9 +468,11 @@ class _MessageReader:
             self.text.mark("message", message.label)
         self.text.add(block)
 
-    def _plain(self, leaf: _Text) -> str:
+    def _plain(self, leaf: _MailText) -> str:
         if leaf.form == "calendar":
-            text = "\n".join(_calendar_lines(leaf.text, _words(self.text.text[-_COMPARED:])))
+            text = "\n".join(
+                _calendar_lines(leaf.text, _words(self.text.text[-_LONGEST_COMPARED:]))
+            )
         elif leaf.form == "page":
             text = self._page(leaf.text)
         else:
@@ -490,7 +501,9 @@ def _choose_alternative(branches: list[list[_Leaf]]) -> list[_Leaf]:
     calendars: list[_Leaf] = []
     texts = []
     for branch in branches:
-        is_calendar = any(isinstance(leaf, _Text) and leaf.form == "calendar" for leaf in branch)
+        is_calendar = any(
+            isinstance(leaf, _MailText) and leaf.form == "calendar" for leaf in branch
+        )
         if is_calendar:
             calendars += branch
         elif branch:
@@ -500,10 +513,10 @@ def _choose_alternative(branches: list[list[_Leaf]]) -> list[_Leaf]:
     words = _all_words(leaves)
     for branch in texts[1:]:
         own = _all_words(branch)
-        if len(own - words) <= _LACKING * len(own):
+        if len(own - words) <= _MOST_LACKING * len(own):
             continue
         rest = len(words - own)
-        if rest > max(_NOTICE_WORDS, _LACKING * len(words)):
+        if rest > max(_NOTICE_WORDS, _MOST_LACKING * len(words)):
             # Both say much that the other does not.
             leaves = [*leaves, *branch]
             words |= own
@@ -514,7 +527,7 @@ def _choose_alternative(branches: list[list[_Leaf]]) -> list[_Leaf]:
 
 
 def _has_page(leaves: Iterable[_Leaf]) -> bool:
-    return any(isinstance(leaf, _Text) and leaf.form == "page" for leaf in leaves)
+    return any(isinstance(leaf, _MailText) and leaf.form == "page" for leaf in leaves)
 
 
 def _all_words(leaves: Iterable[_Leaf]) -> set[str]:
@@ -523,7 +536,7 @@ def _all_words(leaves: Iterable[_Leaf]) -> set[str]:
 
 def _words(text: str, *, is_page: bool = False) -> set[str]:
     """Return the different words of a text without web addresses; of a page without markup."""
-    text = text[:_COMPARED]
+    text = text[:_LONGEST_COMPARED]
     if is_page:
         text = html.unescape(_MARKUP.sub(" ", text))
     return set(_WORD.findall(_ADDRESS.sub(" ", text).lower()))
@@ -531,7 +544,7 @@ def _words(text: str, *, is_page: bool = False) -> set[str]:
 
 def _calendar_lines(calendar: str, words: set[str]) -> Iterator[str]:
     """Yield what happens, when, where and with whom, as far as some words do not say it."""
-    within: list[str] = []
+    open_components: list[str] = []
     for line in re.sub(r"\r?\n[ \t]", "", calendar).splitlines():
         match = _CALENDAR_LINE.match(line)
         if match is None:
@@ -540,10 +553,12 @@ def _calendar_lines(calendar: str, words: set[str]) -> Iterator[str]:
         options = match[2]
         value = match[3]
         if name == "BEGIN":
-            within.append(value.strip().upper())
+            open_components.append(value.strip().upper())
         elif name == "END":
-            within = within[:-1]
-        elif name in _CALENDAR_LABELS and within and within[-1] in _CALENDAR_PARTS:
+            open_components = open_components[:-1]
+        elif (
+            name in _CALENDAR_LABELS and open_components and open_components[-1] in _CALENDAR_PARTS
+        ):
             value = _calendar_value(options, value)
             if not _words(value) <= words:
                 yield f"{_CALENDAR_LABELS[name]}: {value}"

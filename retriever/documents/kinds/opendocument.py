@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from retriever.documents.document import Json
-from retriever.documents.kinds import Loss, OutlinedText, Parsed, named, one_line
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, nonempty_metadata, one_line
 from retriever.documents.kinds.docx import TextBlock, row_blocks
 from retriever.documents.kinds.equations import attribute, equation_text, local_name
-from retriever.documents.kinds.sheets import Cell, Row, Sheet, written_sheets
+from retriever.documents.kinds.sheets import Cell, Row, Sheet, write_sheets
 from retriever.documents.kinds.zipped import Archive, root_of
 from retriever.errors import SourceError
 
@@ -38,7 +38,7 @@ _LONGEST_REPEATED = 1000
 _MOST_SPACES = 100
 
 
-class _Style(NamedTuple):
+class _OpenDocumentStyle(NamedTuple):
     parent: str
     level: str
     is_hidden: bool
@@ -47,9 +47,9 @@ class _Style(NamedTuple):
 def read_opendocument(content: bytes) -> Parsed:
     """The text of a document of any kind, with its title, author and date."""
     if content.startswith(_ZIP):
-        document = _Document(Archive(content, "OpenDocument"))
+        document = _OpenDocumentReader(Archive(content, "OpenDocument"))
     else:
-        document = _Document(None, root_of(content, "a damaged OpenDocument file"))
+        document = _OpenDocumentReader(None, root_of(content, "a damaged OpenDocument file"))
     body = next(iter(document.content.xpath("/*/*[local-name()='body']/*")), None)
     if body is None:
         raise SourceError("a damaged OpenDocument file: it has no body")
@@ -66,7 +66,7 @@ def read_opendocument(content: bytes) -> Parsed:
     return parsed._replace(losses=losses + document.losses())
 
 
-class _Document:
+class _OpenDocumentReader:
     """Reads elements of a document as blocks."""
 
     def __init__(self, archive: Archive | None, root: Any = None) -> None:
@@ -83,7 +83,7 @@ class _Document:
         self._meta = root if archive is None else self._part("meta.xml")
         self._common = root if archive is None else self._part("styles.xml")
         self.content = root if archive is None else archive.xml("content.xml")
-        self._styles = _styles(self.content) | _styles(self._common)
+        self._styles = _read_styles(self.content) | _read_styles(self._common)
         self._notes: list[Any] = []
         self.title = ""
 
@@ -114,7 +114,7 @@ class _Document:
         author = values.get("initial-creator") or values.get("creator", "")
         date = values.get("creation-date") or values.get("date", "")
         keywords = () if self._meta is None else self._meta.iter("{*}keyword")
-        metadata = named(
+        metadata = nonempty_metadata(
             author=author,
             date=date[:10],
             keywords=", ".join(one_line(keyword.text) for keyword in keywords),
@@ -162,8 +162,8 @@ class _Document:
         """The visible sheets, and how many others there are."""
         tables = [table for table in body if local_name(table) == "table"]
         visible = [table for table in tables if not self._is_hidden(table)]
-        text = written_sheets(
-            Sheet(attribute(table, "name"), self._rows(table), self._drawn(table))
+        text = write_sheets(
+            Sheet(attribute(table, "name"), self._rows(table), self._shape_text(table))
             for table in visible
         )
         hidden = len(tables) - len(visible)
@@ -175,7 +175,7 @@ class _Document:
         style = self._styles.get(attribute(element, "style-name"))
         return style is not None and style.is_hidden
 
-    def _drawn(self, table: Any) -> str:
+    def _shape_text(self, table: Any) -> str:
         shapes = (shapes for shapes in table if local_name(shapes) == "shapes")
         return "\n".join(block.text for group in shapes for block in self.blocks(group))
 
@@ -299,12 +299,12 @@ class _Document:
         return equation_text(root) if root is not None and local_name(root) == "math" else ""
 
 
-def _styles(root: Any) -> dict[str, _Style]:
+def _read_styles(root: Any) -> dict[str, _OpenDocumentStyle]:
     styles = {}
     for style in () if root is None else root.iter("{*}style"):
         properties = [*style.iterfind("{*}text-properties"), *style.iterfind("{*}table-properties")]
         is_hidden = any(attribute(group, "display") in ("none", "false") for group in properties)
-        styles[attribute(style, "name")] = _Style(
+        styles[attribute(style, "name")] = _OpenDocumentStyle(
             attribute(style, "parent-style-name"),
             attribute(style, "default-outline-level"),
             is_hidden,

@@ -13,7 +13,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retriever.documents.hyphens import join_parted_words
-from retriever.documents.kinds import Loss, OutlinedText, Parsed, PassedOverError, named, one_line
+from retriever.documents.kinds import (
+    Loss,
+    OutlinedText,
+    Parsed,
+    PassedOverError,
+    nonempty_metadata,
+    one_line,
+)
 from retriever.documents.outline import Mark
 from retriever.errors import SourceError
 
@@ -24,9 +31,9 @@ if TYPE_CHECKING:
 _BOOKMARK_SECONDS = 20.0
 # Characters of a bookmark that are looked for on its page, and how many of the page may be passed
 # meanwhile: as many as it has, so many times, but at least the second number.
-_LONGEST_SOUGHT = 100
-_PASSES = 32
-_LEAST_PASSED = 1 << 20
+_LONGEST_SEARCHED = 100
+_SEARCH_PASSES = 32
+_LEAST_SEARCHED = 1 << 20
 # Every so many characters of a page are tried for one whose font does not say which it is, and of
 # a page with that share of them all are.
 _PROBE = 16
@@ -47,13 +54,15 @@ _PASSWORD = 1 << 13
 # Old fonts of TeX draw an accent and then its letter. An acute or a grave may be an apostrophe.
 _ACCENTED = re.compile("(?:(?<=[A-Za-z])([¨ˇ¸˚]) |([¨ˇ¸˚]))([A-Za-z])")
 _COMBINING = {"¨": "\u0308", "ˇ": "\u030c", "¸": "\u0327", "˚": "\u030a"}
-_LEADERS = re.compile(r"(?:[ .]\.){4,}")
+_DOT_LEADERS = re.compile(r"(?:[ .]\.){4,}")
 # Titles that programs make of file names.
-_MADE = re.compile(r"(?i)untitled.*|.*\.(docx?|dvi|indd|odt|pdf|pptx?|qxd|rtf|tex|txt|xlsx?)")
+_FILE_NAME_TITLE = re.compile(
+    r"(?i)untitled.*|.*\.(docx?|dvi|indd|odt|pdf|pptx?|qxd|rtf|tex|txt|xlsx?)"
+)
 _DATE = re.compile(r"D:(\d{4})(\d{2})(\d{2})")
 
 
-class _Page(NamedTuple):
+class _PdfPage(NamedTuple):
     """A page: its text as pdfium has it, and what has no place there."""
 
     text: str
@@ -80,14 +89,14 @@ def read_pdf(content: bytes) -> Parsed:
     # Before a page is read, or its fields have no values.
     with suppress(pypdfium2.PdfiumError):
         document.init_forms()
-    bookmarks = _bookmarks(document)
+    bookmarks = _read_bookmarks(document)
     pages = [_read_page(document, index) for index in range(len(document))]
     texts = join_parted_words([page.text for page in pages])
     outline = OutlinedText()
     for index, (page, joined) in enumerate(zip(pages, texts, strict=True)):
         outline.mark("page", document.get_page_label(index) or str(index + 1))
-        text = _tidied(joined)
-        marks = _placed(text, bookmarks.get(index, ()))
+        text = _clean_text(joined)
+        marks = _bookmark_marks(text, bookmarks.get(index, ()))
         for mark in marks if not text else ():
             outline.mark(mark.kind, mark.label, mark.level)
         outline.add(text, marks=marks)
@@ -95,13 +104,13 @@ def read_pdf(content: bytes) -> Parsed:
     properties = document.get_metadata_dict()
     date = _DATE.match(properties.get("CreationDate", ""))
     title = one_line(properties.get("Title")).removeprefix("Microsoft Word - ")
-    metadata = named(
+    metadata = nonempty_metadata(
         author=properties.get("Author"),
         date="-".join(date.groups()) if date else "",
         keywords=properties.get("Keywords"),
     )
     parsed = outline.parsed(
-        "" if _MADE.fullmatch(title) else title, {**metadata, "pages": len(pages)}
+        "" if _FILE_NAME_TITLE.fullmatch(title) else title, {**metadata, "pages": len(pages)}
     )
     if not parsed.text:
         if any(page.has_glyph_numbers for page in pages):
@@ -117,7 +126,7 @@ def read_pdf(content: bytes) -> Parsed:
     return parsed._replace(losses=tuple(_losses(pages, is_dynamic)))
 
 
-def _losses(pages: list[_Page], is_dynamic_form: bool) -> Iterator[Loss]:
+def _losses(pages: list[_PdfPage], is_dynamic_form: bool) -> Iterator[Loss]:
     number = sum(page.is_picture and not (page.text or page.notes) for page in pages)
     if number:
         yield Loss("pages", f"{number:,} of {len(pages):,} pages have no text")
@@ -136,24 +145,24 @@ def _losses(pages: list[_Page], is_dynamic_form: bool) -> Iterator[Loss]:
         yield Loss("parts", "its form is in XFA, which is not read")
 
 
-def _placed(text: str, bookmarks: Iterable[tuple[str, int]]) -> list[Mark]:
+def _bookmark_marks(text: str, bookmarks: Iterable[tuple[str, int]]) -> list[Mark]:
     """Where the bookmarks of a page are, in their order; one not found is where the last one is."""
     marks: list[Mark] = []
     offset = 0
-    room = max(_LEAST_PASSED, _PASSES * len(text))
+    characters_left = max(_LEAST_SEARCHED, _SEARCH_PASSES * len(text))
     for label, level in bookmarks:
-        words = r"\s+".join(map(re.escape, label[:_LONGEST_SOUGHT].split()))
+        words = r"\s+".join(map(re.escape, label[:_LONGEST_SEARCHED].split()))
         for pattern in (rf"(?m)^(?:(?:[A-Z]|\d+)(?:\.\d+)*\.?\s+)?{words}", words):
-            at = re.compile(pattern).search(text, offset) if room > 0 else None
-            room -= (len(text) if at is None else at.end()) - offset
-            if at is not None:
-                offset = at.start()
+            match = re.compile(pattern).search(text, offset) if characters_left > 0 else None
+            characters_left -= (len(text) if match is None else match.end()) - offset
+            if match is not None:
+                offset = match.start()
                 break
         marks.append(Mark(offset, "heading", label, level))
     return marks
 
 
-def _read_page(document: PdfDocument, index: int) -> _Page:
+def _read_page(document: PdfDocument, index: int) -> _PdfPage:
     import pypdfium2
 
     try:
@@ -161,15 +170,15 @@ def _read_page(document: PdfDocument, index: int) -> _Page:
         layer = page.get_textpage()
         text, has_glyph_numbers = _layer_text(layer)
         is_empty = not text.strip()
-        notes, drawn = _notes(document, page, layer)
+        notes, drawn = _read_notes(document, page, layer)
         is_picture = is_empty and not has_glyph_numbers and _is_picture(page)
         if drawn:
-            notes += _drawn_notes(document, index, page, drawn)
+            notes += _read_drawn_notes(document, index, page, drawn)
         layer.close()
         page.close()
     except pypdfium2.PdfiumError:
-        return _Page("", is_damaged=True)
-    return _Page("" if is_empty else text, notes, is_picture, has_glyph_numbers)
+        return _PdfPage("", is_damaged=True)
+    return _PdfPage("" if is_empty else text, notes, is_picture, has_glyph_numbers)
 
 
 def _layer_text(layer: PdfTextPage) -> tuple[str, bool]:
@@ -222,7 +231,7 @@ def _is_picture(page: PdfPage) -> bool:
     return False
 
 
-def _notes(
+def _read_notes(
     document: PdfDocument, page: PdfPage, layer: PdfTextPage
 ) -> tuple[list[str], list[tuple[float, ...]]]:
     """The values of the fields of a page and its notes, which are not in its text, each once.
@@ -245,13 +254,13 @@ def _notes(
         if (is_field or is_note) and not raw.FPDFAnnot_GetFlags(annotation) & hidden:
             name = ""
             if is_field:
-                name, text = _field(document, annotation)
+                name, text = _read_field(document, annotation)
             else:
-                text = _string(raw.FPDFAnnot_GetStringValue, annotation, b"Contents").strip()
+                text = _read_string(raw.FPDFAnnot_GetStringValue, annotation, b"Contents").strip()
             area = raw.FS_RECTF()
             raw.FPDFAnnot_GetRect(annotation, area)
             place = (area.left, area.bottom, area.right, area.top)
-            if text and not _is_shown(layer, place, text):
+            if text and not _is_in_text(layer, place, text):
                 notes[name, text] = None
             elif not text and subtype in (raw.FPDF_ANNOT_STAMP, raw.FPDF_ANNOT_FREETEXT):
                 drawn.append(place)
@@ -259,7 +268,7 @@ def _notes(
     return [text for _, text in notes], drawn
 
 
-def _drawn_notes(
+def _read_drawn_notes(
     document: PdfDocument, index: int, page: PdfPage, areas: list[tuple[float, ...]]
 ) -> list[str]:
     """The texts that stamps draw in some areas of a page, which pdfium reads as its content."""
@@ -271,7 +280,7 @@ def _drawn_notes(
     texts = [layer.get_text_bounded(*area) for area in areas]
     layer.close()
     flat_page.close()
-    return list(dict.fromkeys(text for text in map(_tidied, texts) if text))
+    return list(dict.fromkeys(text for text in map(_clean_text, texts) if text))
 
 
 @cache
@@ -285,12 +294,12 @@ def _note_subtypes() -> frozenset[int]:
     return frozenset(getattr(raw, f"FPDF_ANNOT_{name}") for name in names.split())
 
 
-def _is_shown(layer: PdfTextPage, area: tuple[float, ...], text: str) -> bool:
+def _is_in_text(layer: PdfTextPage, area: tuple[float, ...], text: str) -> bool:
     """Whether the text of a page has that of a field or a note in its place."""
     return "".join(text.split()) in "".join(layer.get_text_bounded(*area).split())
 
 
-def _field(document: PdfDocument, annotation: Any) -> tuple[str, str]:
+def _read_field(document: PdfDocument, annotation: Any) -> tuple[str, str]:
     """The name of a field and the text of what was typed, chosen or checked in it."""
     from pypdfium2 import raw
 
@@ -298,22 +307,22 @@ def _field(document: PdfDocument, annotation: Any) -> tuple[str, str]:
     kind = raw.FPDFAnnot_GetFormFieldType(form, annotation) if form is not None else -1
     if form is None or kind == -1:
         # A field that no form lists.
-        return "", _string(raw.FPDFAnnot_GetStringValue, annotation, b"V").strip()
-    name = _string(raw.FPDFAnnot_GetFormFieldName, form, annotation)
+        return "", _read_string(raw.FPDFAnnot_GetStringValue, annotation, b"V").strip()
+    name = _read_string(raw.FPDFAnnot_GetFormFieldName, form, annotation)
     # What a viewer says of the field, which is meant for readers.
-    label = one_line(_string(raw.FPDFAnnot_GetFormFieldAlternateName, form, annotation))
+    label = one_line(_read_string(raw.FPDFAnnot_GetFormFieldAlternateName, form, annotation))
     value = ""
     if kind in (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON):
         if raw.FPDFAnnot_IsChecked(form, annotation):
             value = label or one_line(name).rpartition(".")[2]
-            choice = _string(raw.FPDFAnnot_GetFormFieldExportValue, form, annotation).strip()
+            choice = _read_string(raw.FPDFAnnot_GetFormFieldExportValue, form, annotation).strip()
             if kind == raw.FPDF_FORMFIELD_RADIOBUTTON and choice:
                 value = f"{value}: {choice}"
         return name, value
     if kind in (raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX):
         options = min(raw.FPDFAnnot_GetOptionCount(form, annotation), _MOST_OPTIONS)
         value = ", ".join(
-            _string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option)
+            _read_string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option)
             for option in range(options)
             if raw.FPDFAnnot_IsOptionSelected(form, annotation, option)
         )
@@ -321,12 +330,12 @@ def _field(document: PdfDocument, annotation: Any) -> tuple[str, str]:
     is_password = is_text and raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD
     if kind in (raw.FPDF_FORMFIELD_PUSHBUTTON, raw.FPDF_FORMFIELD_SIGNATURE) or is_password:
         return name, ""
-    value = value or _string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
+    value = value or _read_string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
     value = "\n".join(value.split("\r\n")).replace("\r", "\n").replace("\0", "").strip()
     return name, f"{label}: {value}" if label and value else value
 
 
-def _string(read: Callable[..., int], *arguments: Any) -> str:
+def _read_string(read: Callable[..., int], *arguments: Any) -> str:
     """Read the text that a function of pdfium writes in a buffer of UTF-16."""
     size = read(*arguments, None, 0)
     buffer = ctypes.create_string_buffer(max(size, 2))
@@ -334,35 +343,35 @@ def _string(read: Callable[..., int], *arguments: Any) -> str:
     return buffer.raw[: max(size - 2, 0)].decode("utf-16-le", "replace")
 
 
-def _tidied(text: str) -> str:
+def _clean_text(text: str) -> str:
     """Text of a page with line ends as others, without the dots of tables of contents."""
     text = text.replace("\r\n", "\n").replace("\r", "").replace("\0", "")
-    text = _ACCENTED.sub(_composed, _LEADERS.sub(" ...", text))
+    text = _ACCENTED.sub(_compose_accent, _DOT_LEADERS.sub(" ...", text))
     return "\n".join(line.rstrip() for line in text.split("\n")).strip()
 
 
-def _composed(match: re.Match[str]) -> str:
+def _compose_accent(match: re.Match[str]) -> str:
     """A letter with the accent that stands before it, if there is such a letter."""
     accent = match[1] or match[2]
     letter = unicodedata.normalize("NFC", match[3] + _COMBINING[accent])
     return letter if len(letter) == 1 else match[0]
 
 
-def _bookmarks(document: PdfDocument) -> dict[int, list[tuple[str, int]]]:
+def _read_bookmarks(document: PdfDocument) -> dict[int, list[tuple[str, int]]]:
     """Titles and levels of bookmarks by page, as many as are read in time."""
     import pypdfium2
 
-    last = time.monotonic() + _BOOKMARK_SECONDS
-    found: dict[int, list[tuple[str, int]]] = {}
+    deadline = time.monotonic() + _BOOKMARK_SECONDS
+    bookmarks: dict[int, list[tuple[str, int]]] = {}
     try:
-        for one in document.get_toc():
-            if time.monotonic() > last:
+        for bookmark in document.get_toc():
+            if time.monotonic() > deadline:
                 break
-            label = one_line(one.get_title())
-            target = one.get_dest()
+            label = one_line(bookmark.get_title())
+            target = bookmark.get_dest()
             page = target.get_index() if target is not None else None
             if label and page is not None:
-                found.setdefault(page, []).append((label, min(6, one.level + 1)))
+                bookmarks.setdefault(page, []).append((label, min(6, bookmark.level + 1)))
     except pypdfium2.PdfiumError:
         pass
-    return found
+    return bookmarks

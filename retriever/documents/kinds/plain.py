@@ -56,7 +56,7 @@ _ESCAPED = re.compile(r"""[^\s"'<>()\\]*+""")
 _QUOTED = {sign: re.compile(f"[^{sign}\n]*+") for sign in "\"'"}
 _MEDIA = ("image", "audio", "video", "font")
 # Characters of data that are left where they are: an example may be meant.
-_FEW_DATA = 48
+_LEAST_DATA = 48
 
 # A key of so many parts that the standard library's time and memory, quadratic in them, are much.
 _DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
@@ -110,7 +110,7 @@ def without_data(text: str) -> Shortened:
     length = place = dropped_lines = size = 0
     for match in _DATA_ADDRESS.finditer(text):
         data = _data(text, match) if match.start() >= place else ""
-        if len(data) < _FEW_DATA:
+        if len(data) < _LEAST_DATA:
             continue
         parts.append(text[place : match.end(2)])
         length += len(parts[-1])
@@ -226,11 +226,13 @@ def _yaml(front: str) -> object:
         if isinstance(value, dict):
             fields |= value
         else:
-            fields[first[1].strip("'\"")] = _as_written([first[2] or "", *lines[start + 1 : place]])
+            fields[first[1].strip("'\"")] = _plain_field_value(
+                [first[2] or "", *lines[start + 1 : place]]
+            )
     return fields
 
 
-def _as_written(lines: list[str]) -> str | list[str]:
+def _plain_field_value(lines: list[str]) -> str | list[str]:
     """A value that is no YAML: a list if all lines below its name are items."""
     lines = [line.strip() for line in lines if line.strip()]
     if all(line.startswith("- ") for line in lines):
@@ -321,4 +323,4 @@ def read_notebook(text: str) -> Parsed:
             blocks.add(body, marks=marks)
     except (AttributeError, KeyError, TypeError) as error:
         raise SourceError("no Jupyter notebook: expected a list of cells") from error
-    return blocks.parsed(other=title)._replace(losses=tuple(losses))
+    return blocks.parsed(fallback_title=title)._replace(losses=tuple(losses))

@@ -6,7 +6,7 @@ import codecs
 import re
 from copy import copy
 
-from retriever.documents.kinds import OutlinedText, Parsed, named, one_line
+from retriever.documents.kinds import OutlinedText, Parsed, nonempty_metadata, one_line
 from retriever.documents.kinds.docx import TextBlock, heading_level, is_of_page, row_blocks
 from retriever.documents.kinds.equations import symbol
 from retriever.errors import SourceError
@@ -22,7 +22,7 @@ _HIDDEN = frozenset(
 ) | {"annotation", "filetbl", "listtable", "revtbl", "sp", "nonesttables"}
 # Groups with a star that are read.
 _SHOWN = frozenset(("shpinst", "fldinst", "footnote"))
-_MARGINS = frozenset(
+_MARGIN_GROUPS = frozenset(
     ("header", "headerl", "headerr", "headerf", "footer", "footerl", "footerr", "footerf")
 )
 _TABLES = frozenset(("fonttbl", "stylesheet", "info"))
@@ -43,7 +43,7 @@ _CHARACTERS = {
     "nestcell": " | ",
 }
 _SIGNS = {"~": " ", "_": "\u2011", "\\": "\\", "{": "{", "}": "}", "\t": "\t"}
-_ENDS = frozenset(("par", "sect", "page", "column", "nestrow"))
+_PARAGRAPH_ENDS = frozenset(("par", "sect", "page", "column", "nestrow"))
 # Encodings of fonts by their character sets; 2 is that of fonts of symbols.
 _CHARSETS = {
     0: "cp1252",
@@ -79,24 +79,26 @@ def read_rtf(content: bytes) -> Parsed:
     """The paragraphs, tables, notes, headers and footers of a document in RTF."""
     if not content.lstrip().startswith(b"{\\rtf"):
         raise SourceError("no RTF file: expected {\\rtf as its first characters; rename it")
-    reader = _Reader(content.decode("latin-1"))
+    reader = _RtfReader(content.decode("latin-1"))
     reader.read()
     text = OutlinedText()
-    for block in reader.body.finished():
+    for block in reader.body.finish():
         if block.level:
             text.mark("heading", one_line(block.text), block.level)
         text.add(block.text, block.before)
     for number, note in enumerate(reader.notes, 1):
         text.add(f"[{number}] {note.words()}", "\n" if number > 1 else "\n\n")
-    lines = (block.text for margin in reader.margins for block in margin.finished())
+    lines = (block.text for margin in reader.margins for block in margin.finish())
     for line in dict.fromkeys(lines):
         text.add(line)
     values = {name: target.words() for name, target in reader.properties.items()}
-    metadata = named(author=values["author"], date=reader.date(), keywords=values["keywords"])
+    metadata = nonempty_metadata(
+        author=values["author"], date=reader.date(), keywords=values["keywords"]
+    )
     return text.parsed(None, metadata, values["title"])
 
 
-class _Target:
+class _Destination:
     """The destination of text: a growing paragraph, cells of a row, and finished blocks."""
 
     def __init__(self) -> None:
@@ -134,7 +136,7 @@ class _Target:
         self._cells = []
         self._after_row = True
 
-    def finished(self) -> list[TextBlock]:
+    def finish(self) -> list[TextBlock]:
         """All blocks."""
         if self._cells or self._cell:
             self.end_row()
@@ -147,13 +149,13 @@ class _Target:
 
     def words(self) -> str:
         """The text of all blocks on one line."""
-        return one_line(" ".join(block.text for block in self.finished()))
+        return one_line(" ".join(block.text for block in self.finish()))
 
 
-class _Group:
+class _GroupState:
     """The state within a group; the end of the group restores the one before."""
 
-    def __init__(self, target: _Target) -> None:
+    def __init__(self, target: _Destination) -> None:
         self.target = target
         # The control word that it begins with, if that says what it is.
         self.name = ""
@@ -195,16 +197,16 @@ class _Group:
             self.substitutes = max(number or 0, 0)
 
 
-class _Reader:
+class _RtfReader:
     def __init__(self, text: str) -> None:
         self._text = text
-        self.body = _Target()
-        self.notes: list[_Target] = []
-        self.margins: list[_Target] = []
-        self.properties = {name: _Target() for name in _PROPERTIES}
+        self.body = _Destination()
+        self.notes: list[_Destination] = []
+        self.margins: list[_Destination] = []
+        self.properties = {name: _Destination() for name in _PROPERTIES}
         self._date = dict.fromkeys(("yr", "mo", "dy"), 0)
-        self._group = _Group(self.body)
-        self._groups: list[_Group] = []
+        self._group = _GroupState(self.body)
+        self._groups: list[_GroupState] = []
         # Whether nothing of the group was read, or no more than a star.
         self._is_first = False
         self._is_starred = False
@@ -274,7 +276,7 @@ class _Reader:
             name = group.target.words().rstrip("; ")
             self._levels[group.style] = group.level or heading_level(name) or None
         elif group.name == "shptxt":
-            self._group.target.add(group.target.finished())
+            self._group.target.add(group.target.finish())
 
     def _read_sign(self, sign: str) -> None:
         if sign == "*":
@@ -318,7 +320,7 @@ class _Reader:
         elif word in ("ud", "shptxt") and parent.name in ("upr", "shpinst", ""):
             group.name = word
             group.is_skipped = False
-            group.target = _Target() if word == "shptxt" else group.target
+            group.target = _Destination() if word == "shptxt" else group.target
         elif group.is_skipped:
             pass
         elif word in _TABLES or word in _HIDDEN or (self._is_starred and word not in _SHOWN):
@@ -326,15 +328,15 @@ class _Reader:
             group.is_skipped = True
         elif word == "fldinst":
             group.name = word
-            group.target = _Target()
+            group.target = _Destination()
         elif word == "fldrslt":
             group.is_skipped = parent.is_page_field
         elif word == "footnote":
-            group.target = _Target()
+            group.target = _Destination()
             self.notes.append(group.target)
             parent.target.pieces.append(f"[{len(self.notes)}]")
-        elif word in _MARGINS:
-            group.target = _Target()
+        elif word in _MARGIN_GROUPS:
+            group.target = _Destination()
             self.margins.append(group.target)
 
     def _begin_entry(self, word: str, table: str) -> None:
@@ -346,7 +348,7 @@ class _Reader:
             group.name = "style"
             group.style = 0
             group.level = None
-            group.target = _Target()
+            group.target = _Destination()
             group.is_skipped = False
         else:
             group.name = word
@@ -368,7 +370,7 @@ class _Reader:
         """Do what a word says of the text before or after it."""
         if word in _CHARACTERS:
             self._add(_CHARACTERS[word])
-        elif word in _ENDS:
+        elif word in _PARAGRAPH_ENDS:
             self._end_paragraph()
         elif word == "cell":
             self._group.target.end_cell(self._level())

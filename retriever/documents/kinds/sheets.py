@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from retriever.documents.kinds import Loss, OutlinedText, Parsed, one_line
 from retriever.documents.kinds.equations import local_name
-from retriever.documents.kinds.zipped import Archive, Relation, paragraphs, relations
+from retriever.documents.kinds.zipped import Archive, Relation, relations, shape_text
 from retriever.documents.sources import LONGEST, TOO_LONG
 from retriever.errors import SourceError
 
@@ -54,7 +54,7 @@ class Sheet(NamedTuple):
     drawn: str = ""
 
 
-def written_sheets(sheets: Iterable[Sheet]) -> OutlinedText:
+def write_sheets(sheets: Iterable[Sheet]) -> OutlinedText:
     """Sheets that are not empty, as sections by their names."""
     text = OutlinedText()
     sections = [(sheet, _lines(sheet.rows)) for sheet in sheets]
@@ -127,7 +127,7 @@ def read_xlsx(content: bytes) -> Parsed:
     """The visible sheets of a workbook."""
     archive = Archive(content, "XLSX")
     book = _Workbook(archive)
-    text = written_sheets(book.sheets())
+    text = write_sheets(book.sheets())
     title, metadata = archive.properties()
     return text.parsed(None, metadata, title)._replace(losses=book.losses())
 
@@ -149,7 +149,7 @@ class _Workbook:
         self._damaged: list[str] = []
         dates = next(iter(root.xpath("//*[local-name()='workbookPr']/@date1904")), "0")
         self._first_day = datetime(1904, 1, 1) if dates in ("1", "true") else datetime(1899, 12, 30)
-        self._strings = [_string(string) for string in self._elements("sharedStrings", "si")]
+        self._strings = [_shared_string(string) for string in self._elements("sharedStrings", "si")]
         self._formats = self._read_formats()
 
     def losses(self) -> tuple[Loss, ...]:
@@ -186,12 +186,12 @@ class _Workbook:
             for drawing in drawings
             for shape in self._archive.xml(drawing).xpath("//*[local-name()='txBody']")
         )
-        return "\n".join(filter(None, map(paragraphs, shapes)))
+        return "\n".join(filter(None, map(shape_text, shapes)))
 
     def _rows(self, name: str, sheet: Relation) -> Iterator[Row]:
         try:
             last = 0
-            for element in _streamed(self._archive.read(sheet.target), "row"):
+            for element in _stream_elements(self._archive.read(sheet.target), "row"):
                 number = element.get("r", "")
                 last += 1
                 if number.isdecimal() and int(number) != last:
@@ -205,7 +205,7 @@ class _Workbook:
         column = -1
         for element in row:
             # Columns are counted where a cell does not name its own.
-            column = _column(element.get("r", ""), column + 1)
+            column = _column_number(element.get("r", ""), column + 1)
             look = element.get("s", "0")
             text, is_word = self._value(element, look)
             if text:
@@ -215,7 +215,7 @@ class _Workbook:
         """The text that a cell shows, and whether it is a word."""
         kind = cell.get("t", "n")
         if kind == "inlineStr":
-            return _string(cell), True
+            return _shared_string(cell), True
         value = ""
         for child in cell:
             if child.tag.endswith("}v"):
@@ -273,7 +273,7 @@ class _Workbook:
                 if local_name(styles) == "cellXfs":
                     formats[str(number)] = codes.get(element.get("numFmtId", ""), "")
                 else:
-                    codes[element.get("numFmtId", "")] = _code(element.get("formatCode", ""))
+                    codes[element.get("numFmtId", "")] = _format_code(element.get("formatCode", ""))
         return formats
 
     def _elements(self, kind: str, *names: str) -> Iterator[Any]:
@@ -281,13 +281,13 @@ class _Workbook:
         for relation in self._relations.values():
             if relation.kind == kind and relation.target in self._archive:
                 try:
-                    yield from _streamed(self._archive.read(relation.target), *names)
+                    yield from _stream_elements(self._archive.read(relation.target), *names)
                 except SyntaxError:
                     self._damaged.append(relation.target)
                 return
 
 
-def _code(code: str) -> str:
+def _format_code(code: str) -> str:
     """The kind of a format: "%", "[]" for a length of time, a date's own code, or empty."""
     # What stands behind the first semicolon is for numbers below zero.
     code = _NO_CODE.sub("", code.lower()).partition(";")[0]
@@ -298,7 +298,7 @@ def _code(code: str) -> str:
     return code if code != "general" and re.search("[ymdhs]", code) else ""
 
 
-def _streamed(content: bytes, *names: str) -> Iterator[Any]:
+def _stream_elements(content: bytes, *names: str) -> Iterator[Any]:
     """Elements of a part, each of which is gone when the next one comes."""
     from lxml import etree
 
@@ -313,7 +313,7 @@ def _streamed(content: bytes, *names: str) -> Iterator[Any]:
             del element.getparent()[0]
 
 
-def _string(element: Any) -> str:
+def _shared_string(element: Any) -> str:
     """The text of a string, without the reading of its characters."""
     return one_line(
         "".join(
@@ -324,7 +324,7 @@ def _string(element: Any) -> str:
     )
 
 
-def _column(reference: str, default: int) -> int:
+def _column_number(reference: str, default: int) -> int:
     """The number, from 0 on, of the column that a cell such as AB12 is in."""
     number = 0
     # The last column is XFD.

@@ -11,13 +11,13 @@ from urllib.parse import unquote
 
 from retriever.documents.decoding import page_text
 from retriever.documents.document import Json
-from retriever.documents.kinds import Loss, OutlinedText, Parsed, named, one_line
+from retriever.documents.kinds import Loss, OutlinedText, Parsed, nonempty_metadata, one_line
 from retriever.documents.kinds.html import BlockWriter, tree_of
 from retriever.errors import SourceError
 
 # Bytes of all parts of a file that are read, unpacked, and how many are unpacked at once.
 LONGEST_PARTS = 1 << 28
-_STEP = 1 << 16
+_CHUNK = 1 << 16
 # Parts of a file: a list of more takes much memory.
 _MOST_PARTS = 100_000
 # Others can unpack to any length at once.
@@ -60,17 +60,17 @@ class Archive:
             entry = self._entries[part_name(name)]
             if entry.compress_type not in _METHODS:
                 raise zipfile.BadZipFile(f"{name} is neither stored nor deflated")
-            steps = []
+            chunks = []
             too_long = SourceError(f"unpacks to more than {LONGEST_PARTS >> 20} MiB")
             if entry.file_size > self._room:
                 raise too_long
             with self._zip.open(entry) as stream:
-                while step := stream.read(_STEP):
-                    self._room -= len(step)
+                while chunk := stream.read(_CHUNK):
+                    self._room -= len(chunk)
                     if self._room < 0:
                         raise too_long
-                    steps.append(step)
-            return b"".join(steps)
+                    chunks.append(chunk)
+            return b"".join(chunks)
         except KeyError as error:
             raise SourceError(f"a damaged {self._kind} file: no part {name!r}") from error
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
@@ -86,14 +86,14 @@ class Archive:
         """The title, author, date and keywords of an Office document."""
         if "docProps/core.xml" not in self:
             return "", {}
-        given = {
-            one.tag.rpartition("}")[2]: one.text
-            for one in self.xml("docProps/core.xml")
-            if isinstance(one.tag, str)
+        properties = {
+            element.tag.rpartition("}")[2]: element.text
+            for element in self.xml("docProps/core.xml")
+            if isinstance(element.tag, str)
         }
-        date = one_line(given.get("created"))[:10]
-        return one_line(given.get("title")), named(
-            author=given.get("creator"), date=date, keywords=given.get("keywords")
+        date = one_line(properties.get("created"))[:10]
+        return one_line(properties.get("title")), nonempty_metadata(
+            author=properties.get("creator"), date=date, keywords=properties.get("keywords")
         )
 
 
@@ -105,31 +105,31 @@ def read_pptx(content: bytes) -> Parsed:
     archive = Archive(content, "PPTX")
     slides = relations(archive, "ppt/presentation.xml")
     order = archive.xml("ppt/presentation.xml").xpath("//*[local-name()='sldId']")
-    found = OutlinedText()
+    text = OutlinedText()
     missing = 0
-    for number, one in enumerate(order, 1):
-        id_ = next((v for k, v in one.items() if k.endswith("}id")), "")
+    for number, slide in enumerate(order, 1):
+        id_ = next((v for k, v in slide.items() if k.endswith("}id")), "")
         path = slides[id_].target if id_ in slides else ""
         if path not in archive:
             missing += 1
             continue
-        found.mark("page", str(number))
+        text.mark("page", str(number))
         shapes = archive.xml(path).xpath("//*[local-name()='txBody']")
-        titles = [shape for shape in shapes if shape.xpath(_IS_TITLE) and paragraphs(shape)]
-        title = one_line(" ".join(map(paragraphs, titles)))
+        titles = [shape for shape in shapes if shape.xpath(_IS_TITLE) and shape_text(shape)]
+        title = one_line(" ".join(map(shape_text, titles)))
         # What stands on a slide without a title is not below that of an earlier one.
-        found.mark("heading", title or f"Slide {number}", 1)
-        found.add(title)
+        text.mark("heading", title or f"Slide {number}", 1)
+        text.add(title)
         for shape in shapes:
             if shape not in titles:
-                found.add(paragraphs(shape))
+                text.add(shape_text(shape))
         for kind, target in relations(archive, path).values():
             if kind == "notesSlide" and target in archive:
                 body = "//*[local-name()='sp'][.//*[local-name()='ph'][@type='body']]"
                 for shape in archive.xml(target).xpath(body):
-                    found.add(paragraphs(shape))
+                    text.add(shape_text(shape))
     title, metadata = archive.properties()
-    parsed = found.parsed(None, metadata, title)
+    parsed = text.parsed(None, metadata, title)
     if not missing:
         return parsed
     loss = Loss("parts", f"{missing} of {len(order)} slides are missing")
@@ -140,11 +140,13 @@ def read_epub(content: bytes) -> Parsed:
     """The chapters of a book in reading order."""
     book = Archive(content, "EPUB")
     container = book.xml("META-INF/container.xml")
-    place = next(iter(container.xpath("//*[local-name()='rootfile']/@full-path")), "")
-    package = book.xml(place)
+    package_path = next(iter(container.xpath("//*[local-name()='rootfile']/@full-path")), "")
+    package = book.xml(package_path)
     files = {
         id_.get("id"): posixpath.normpath(
-            posixpath.join(posixpath.dirname(place), unquote(id_.get("href", "").partition("#")[0]))
+            posixpath.join(
+                posixpath.dirname(package_path), unquote(id_.get("href", "").partition("#")[0])
+            )
         )
         for id_ in package.xpath("//*[local-name()='manifest']/*")
         if "html" in id_.get("media-type", "") and "nav" not in id_.get("properties", "").split()
@@ -158,29 +160,29 @@ def read_epub(content: bytes) -> Parsed:
         locked = book.xml("META-INF/encryption.xml").xpath("//@URI")
         if any(unquote(id_) in chapters for id_ in locked):
             raise SourceError("encrypted (digital rights management); a copy without it is needed")
-    found = OutlinedText()
+    text = OutlinedText()
     for chapter in chapters:
         root = tree_of(page_text(book.read(chapter)))
         if root is not None:
-            BlockWriter(found).write(root)
-    given = {
+            BlockWriter(text).write(root)
+    properties = {
         name: next(
             iter(package.xpath(f"//*[local-name()='metadata']/*[local-name()='{name}']/text()")), ""
         )
         for name in ("title", "creator", "language", "date")
     }
-    metadata: dict[str, Json] = named(
-        author=given["creator"], date=given["date"], language=given["language"]
+    metadata: dict[str, Json] = nonempty_metadata(
+        author=properties["creator"], date=properties["date"], language=properties["language"]
     )
-    return found.parsed(one_line(given["title"]) or None, metadata)
+    return text.parsed(one_line(properties["title"]) or None, metadata)
 
 
-def paragraphs(shape: Any) -> str:
+def shape_text(shape: Any) -> str:
     """The lines of a shape that is drawn."""
     lines = (
         "".join(
-            "\n" if one.tag.endswith("}br") else one.text or ""
-            for one in paragraph.xpath(".//*[local-name()='t' or local-name()='br']")
+            "\n" if element.tag.endswith("}br") else element.text or ""
+            for element in paragraph.xpath(".//*[local-name()='t' or local-name()='br']")
         )
         for paragraph in shape.xpath(".//*[local-name()='p']")
     )

@@ -16,7 +16,7 @@ from typing import BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.documents.sources import Meter, bytes_of
+from retriever.documents.sources import Meter, open_bytes
 from retriever.errors import SourceError
 
 VectorFormat = Literal["glove", "word2vec-text", "word2vec-binary"]
@@ -156,10 +156,10 @@ class WordVectors:
 def read_word_vectors(path: Path) -> WordVectors:
     """Read word vectors; memory is that of the matrix and the words."""
     name = str(path)
-    with bytes_of(path, name, Meter()) as stream:
+    with open_bytes(path, name, Meter()) as stream:
         layout = read_layout(stream.read(HEAD), name)
     table = WordVectors(name, layout)
-    with bytes_of(path, name, Meter()) as stream:
+    with open_bytes(path, name, Meter()) as stream:
         stream.read(layout.header)
         if layout.format == "word2vec-binary":
             _read_binary(stream, table, layout)

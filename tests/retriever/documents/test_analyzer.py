@@ -182,7 +182,7 @@ def test_memory_of_words_is_bounded_without_changing_terms(monkeypatch):
     analyzer = Analyzer(AnalyzerSettings("english", division="plain"))
     text = "running cats jumped over lazy dogs while running " + "x" * 300
     assert analyzer.tokens(text) == ENGLISH.tokens(text)
-    assert len(analyzer._words(("english",))) <= 3
+    assert len(analyzer._term_tables(("english",))) <= 3
 
 
 def test_an_analyzer_that_nobody_needs_is_freed_at_once():
@@ -191,7 +191,7 @@ def test_an_analyzer_that_nobody_needs_is_freed_at_once():
         analyzer = Analyzer()
         analyzer.tokens("running cats")
         assert analyzer.query_tokens("what is a cat", {}) == ["cat"]
-        kept = weakref.ref(analyzer), weakref.ref(analyzer._words(("english",)))
+        kept = weakref.ref(analyzer), weakref.ref(analyzer._term_tables(("english",)))
         del analyzer
         assert [one() for one in kept] == [None, None]
     finally:

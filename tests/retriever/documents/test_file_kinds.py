@@ -16,7 +16,7 @@ from retriever.documents import TextForm
 from retriever.documents.decoding import page_text
 from retriever.documents.kinds.html import read_html
 from retriever.documents.kinds.mail import read_mail
-from retriever.documents.kinds.pdf import _placed
+from retriever.documents.kinds.pdf import _bookmark_marks
 from retriever.documents.kinds.plain import read_markdown
 from retriever.documents.kinds.zipped import read_pptx
 from retriever.documents.outline import Mark
@@ -472,5 +472,5 @@ def test_a_page_keeps_its_headings_and_items():
 
 def test_bookmarks_stand_before_their_sections_in_their_order():
     page = "of What is\n10.3 What is\nDebian?\nDebian\nWhat is Debian?\nNext"
-    marks = _placed(page, [("What is Debian?", 1), ("Nowhere", 2), ("Next", 1)])
+    marks = _bookmark_marks(page, [("What is Debian?", 1), ("Nowhere", 2), ("Next", 1)])
     assert [page[mark.offset :].split(maxsplit=1)[0] for mark in marks] == ["10.3", "10.3", "Next"]

@@ -15,7 +15,7 @@ from retriever import SourceError
 from retriever.documents.kinds.docx import read_docx
 from retriever.documents.kinds.mail import read_mail
 from retriever.documents.kinds.opendocument import read_opendocument
-from retriever.documents.kinds.pdf import _placed, read_pdf
+from retriever.documents.kinds.pdf import _bookmark_marks, read_pdf
 from retriever.documents.kinds.plain import read_markdown
 from retriever.documents.kinds.sheets import read_xlsx
 from retriever.documents.kinds.zipped import read_epub, read_pptx
@@ -132,10 +132,10 @@ def test_a_zip_file_of_too_many_parts_is_not_listed():
 def test_bookmarks_that_a_page_does_not_have_are_looked_for_in_linear_time():
     text = "abcdefgh " * 20_000
     with bounded_time(5):
-        marks = _placed(text, [("Food", 1)] * 10_000)
+        marks = _bookmark_marks(text, [("Food", 1)] * 10_000)
     assert {mark.offset for mark in marks} == {0}
     with bounded_time(5):
-        _placed("a " * 20_000, [("a " * 2_000 + "b", 1)] * 1_000)
+        _bookmark_marks("a " * 20_000, [("a " * 2_000 + "b", 1)] * 1_000)
 
 
 def test_bookmarks_are_read_for_a_while(monkeypatch):

@@ -33,7 +33,7 @@ def text_without_menus(page: str) -> str:
     """All text of a page but its menus, which the library has not seen."""
     root = html.tree_of(page)
     html.remove_menus(root)
-    return html.written(root).text
+    return html.block_text(root).text
 
 
 @pytest.mark.parametrize("name", MENUS)

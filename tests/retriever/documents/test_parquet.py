@@ -220,7 +220,7 @@ def test_the_rows_of_a_table_are_documents(index, kind):
 
 
 def test_rows_are_read_in_slices_get_ids_of_their_texts_and_can_have_vectors(index, monkeypatch):
-    monkeypatch.setattr("retriever.documents.tables._ROWS", 2)
+    monkeypatch.setattr("retriever.documents.tables._BATCH_ROWS", 2)
     texts = [f"text {i}" for i in range(7)]
     assert index.add(pa.table({"text": texts}), [[1.0] + [0.0] * 15] * 7).added == 7
     assert index.add(texts).unchanged == 7

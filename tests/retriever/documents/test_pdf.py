@@ -13,7 +13,7 @@ from tests.retriever.documents import file_samples as samples
 from tests.retriever.documents.source_samples import read, write
 
 pytest.importorskip("pypdfium2")
-from retriever.documents.kinds.pdf import _reads_as_text, _tidied, read_pdf
+from retriever.documents.kinds.pdf import _clean_text, _reads_as_text, read_pdf
 
 PICTURE = "%\nq 300 0 0 300 9 9 cm BI /W 2 /H 2 /CS /G /BPC 8 ID abcd EI Q"
 RULE = "%\n9 9 m 300 9 l S"
@@ -193,4 +193,4 @@ def test_a_word_over_two_lines_of_a_page_is_found(tmp_path):
     ],
 )
 def test_accents_that_are_drawn_apart_are_joined_to_their_letters(drawn, expected):
-    assert _tidied(drawn) == expected
+    assert _clean_text(drawn) == expected

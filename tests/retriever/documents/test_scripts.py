@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.documents import Analyzer, AnalyzerSettings, division
-from retriever.documents.analyzer import PLAIN, as_held
+from retriever.documents.analyzer import PLAIN, reconcile_settings
 from retriever.documents.division import normalized
 from retriever.errors import MissingExtraError
 from retriever.search.phrases import contains_phrase, fold
@@ -81,9 +81,9 @@ def test_a_word_with_accents_is_also_found_without_them():
 @given(st.text("aZ9._'’éµ–ß\u0301\u00ad防ไ ", max_size=12), st.booleans())
 def test_units_are_those_of_the_definition(text, splits):
     joint = r"\.?_+|\." + ("" if splits else "|['’]")
-    marks = f"[{division.mark_ranges()}{division.LIKE_MARKS}]"
+    marks = f"[{division.mark_ranges()}{division.MARK_LIKE}]"
     cjk, syllabic = division.CJK, division._SYLLABIC
-    letters = rf"[^\W_{cjk}{syllabic}{division.LIKE_MARKS}]"
+    letters = rf"[^\W_{cjk}{syllabic}{division.MARK_LIKE}]"
     run = f"{letters}+(?:{marks}+{letters}*)*"
     spaceless = "|".join(f"[{one}](?:[{one}]|{marks})*" for one in (cjk, syllabic))
     plain = re.compile(f"{spaceless}|{run}(?:(?:{joint}){run})*")
@@ -330,8 +330,8 @@ def test_indexes_of_earlier_releases_tell_languages_by_function_words():
     assert earlier.languages(TEXTS["german"]) == ("german",)
     assert earlier.identity != Analyzer(AnalyzerSettings(division="grams")).identity
     # What an opened index is asked for is what it has; a language that is named needs no telling.
-    assert as_held(AnalyzerSettings(), stored) == stored
-    assert as_held(AnalyzerSettings(division="grams"), stored) == stored
+    assert reconcile_settings(AnalyzerSettings(), stored) == stored
+    assert reconcile_settings(AnalyzerSettings(division="grams"), stored) == stored
     german = AnalyzerSettings(**PLAIN | {"language": "german", "division": "grams"})
     assert AnalyzerSettings("german", division="grams", terms="parts") == german
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.documents import Analyzer, AnalyzerSettings, division
-from retriever.documents.analyzer import PLAIN, as_held
+from retriever.documents.analyzer import PLAIN, reconcile_settings
 
 AUTO = Analyzer()
 NONE = Analyzer(AnalyzerSettings("none"))
@@ -188,7 +188,7 @@ def test_indexes_of_earlier_releases_keep_their_terms_until_they_are_renewed():
     stored = AnalyzerSettings(**PLAIN | {"language": "english", "division": "grams"})
     assert "terms" not in stored.to_json()
     assert Analyzer(stored).tokens("C++ 1.2.3 e-mail IT") == ["c", "1", "2", "3", "e", "mail"]
-    assert as_held(AnalyzerSettings("english"), stored) == stored
+    assert reconcile_settings(AnalyzerSettings("english"), stored) == stored
     assert stored.renewed() == AnalyzerSettings("english", division="grams")
     assert Analyzer(stored).identity != Analyzer(stored.renewed()).identity
     assert AnalyzerSettings(division="plain").terms == "parts"

@@ -315,7 +315,7 @@ def test_records_keep_their_ids_and_are_told_apart(tmp_path, model):
 
 def test_an_index_with_decomposed_ids_keeps_them(tmp_path, decomposed, model, monkeypatch):
     # As earlier releases did.
-    monkeypatch.setattr("retriever.documents.folders.composed", lambda name: name)
+    monkeypatch.setattr("retriever.documents.folders.normalize_name", lambda name: name)
     with Index.create(tmp_path / "index", model) as index:
         index.add(CorpusReader(decomposed), remember=True)
         assert [document.id for document in index] == [DECOMPOSED]
