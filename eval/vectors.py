@@ -203,7 +203,11 @@ def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
     groups: dict[tuple[object, ...], list[Encoder]] = {}
     for position, encoder in enumerate(encoders):
         spec = encoder.spec
-        key: tuple[object, ...] = spec.weights, spec.meaning("backend"), spec.meaning("dtype")
+        key: tuple[object, ...] = (
+            spec.weights,
+            spec.effective_value("backend"),
+            spec.effective_value("dtype"),
+        )
         if spec.settings.static is not None:
             key = (position,)
         else:

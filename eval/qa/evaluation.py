@@ -34,7 +34,7 @@ from eval.qa.systems import (
 )
 from retriever import Mode
 from retriever.encoders import find_model
-from retriever.encoders.registry import require_asked
+from retriever.encoders.registry import require_trusted
 from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers import HeadReranker, reranker_kind
 from retriever.rerankers.cross import KIND as CROSS_ENCODER
@@ -288,7 +288,7 @@ def _saved(system: System, resources: Resources) -> SystemResult:
         return _pooled(system, pools, [resources.cross_scores(system.text, system.path, pools)])
     reranker = HeadReranker.load(system.path)
     encoder = str(reranker.spec)
-    require_asked(reranker.spec.model, resources.model)
+    require_trusted(reranker.spec.model, resources.model)
     reranker.check(resources.encoder(encoder).spec)
     return _pooled(
         system, pools, [head_scores(reranker.head.score, resources.pairs(pools, encoder))]

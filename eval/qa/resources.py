@@ -34,7 +34,7 @@ from eval.settings import QuestionSettings
 from retriever import Mode, SearchSettings
 from retriever.documents import Analyzer, CorpusReader
 from retriever.encoders import DEFAULT_MODEL, Encoder, over_model, parse_encoder
-from retriever.encoders.registry import require_asked
+from retriever.encoders.registry import require_trusted
 from retriever.errors import ConfigError, SourceError
 from retriever.index import Index, NoProgress
 from retriever.rerankers import QueryMap, load_cross_encoder, load_query_map
@@ -349,7 +349,7 @@ class Resources:
         model = self.model
         if model is None and self.corpus is not None:
             model = self.corpus.index.encoder_spec.model
-            require_asked(model, None)
+            require_trusted(model, None)
         return over_model(encoder, model or DEFAULT_MODEL)
 
     def share(self, encoders: Iterable[str]) -> None:

@@ -56,7 +56,7 @@ class PipelineEncoders:
     def _find_layered(self, plain: EncoderSettings) -> EncoderSettings | None:
         try:
             spec = self.spec(plain)
-            pooling: Pooling | None = spec.meaning("pooling")
+            pooling: Pooling | None = spec.effective_value("pooling")
             if spec.settings.head or pooling is None:
                 return None
             without_pooling = EncoderSettings(**{**plain.named, "pooling": None})

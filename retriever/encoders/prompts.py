@@ -1,7 +1,7 @@
-"""Families of encoders that were trained with prompts, as their model cards say.
+"""Families of encoders that were trained with prompts, according to their model cards.
 
-Vectors without these prompts are of lower quality. Later releases of most families name them in
-their files, from where they are read; nothing is ever put before a text by a model's name alone.
+Vectors without these prompts rank worse. Later releases of most families name the prompts in their
+files, where they are read. A model's name alone never adds a prompt to a text.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class PromptedFamily(NamedTuple):
     """Encoders that need prompts.
 
     Attributes:
-        name: a regular expression of the model's name in lower case, without its owner.
-        query: the prompt of queries.
-        passage: the prompt of passages; empty if they need none.
-        card: a model of the family, whose card on huggingface.co names the prompts.
+        name: regular expression of the model's name in lower case, without its owner.
+        query: prompt of queries.
+        passage: prompt of passages; empty if they need none.
+        card: model of the family, whose card on huggingface.co names the prompts.
     """
 
     name: str
@@ -36,7 +36,7 @@ class PromptedFamily(NamedTuple):
     card: str
 
 
-# The first that fits counts.
+# The first family that matches a name counts.
 FAMILIES = (
     PromptedFamily(
         r"e5-(.*-)?instruct", _INSTRUCTION, "", "intfloat/multilingual-e5-large-instruct"
@@ -62,7 +62,7 @@ FAMILIES = (
     PromptedFamily(r"mxbai-embed", _ASYMMETRIC, "", "mixedbread-ai/mxbai-embed-large-v1"),
     PromptedFamily(r"uae-large", _ASYMMETRIC, "", "WhereIsAI/UAE-Large-V1"),
     PromptedFamily(r"gte-qwen", _INSTRUCTION, "", "Alibaba-NLP/gte-Qwen2-1.5B-instruct"),
-    # No space follows its colon.
+    # Its prompt has no space after the colon.
     PromptedFamily(r"qwen3-embedding", _INSTRUCTION.rstrip(), "", "Qwen/Qwen3-Embedding-0.6B"),
     PromptedFamily(
         r"embeddinggemma",
@@ -81,11 +81,11 @@ _PATTERNS = [(re.compile(rf"(?:^|[^a-z0-9]){family.name}"), family) for family i
 
 
 def missing_prompts(spec: EncoderSpec) -> str | None:
-    """Return which prompts an encoder of a known family lacks, and how to give them, if any."""
+    """Return advice on the prompts that an encoder of a known family lacks; None without one."""
     if spec.settings.static is not None:
         return None
     parts = re.split(r"[/\\#]", spec.model.lower().rstrip("/"))
-    # In the cache of the hub a model is a folder `models--OWNER--NAME/snapshots/COMMIT`.
+    # The hub's cache stores a model as `models--OWNER--NAME/snapshots/COMMIT`.
     is_snapshot = len(parts) > 2 and _SNAPSHOT.fullmatch(parts[-1])
     name = parts[-3] if is_snapshot else parts[-1]
     family = next((family for pattern, family in _PATTERNS if pattern.search(name)), None)

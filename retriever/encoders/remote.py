@@ -1,4 +1,4 @@
-"""Encoders behind a URL."""
+"""Encoders behind a URL: services with the embeddings API of OpenAI."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.registry import (
+    EncoderKind,
     EncoderModel,
-    Kind,
     LoadContext,
     SizedText,
     Span,
@@ -34,38 +34,41 @@ from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import PROBES, EncoderSpec
 from retriever.errors import ConfigError, ModelError
 
-# URLs that may be used without being named, separated by white space.
+# Environment variable: URLs that may be used without being named, separated by white space.
 TRUSTED = "RETRIEVER_URLS"
 _KEY = "RETRIEVER_API_KEY"
-# This key goes to its own host alone.
+# This key is sent only to its own host.
 _OPENAI_KEY = "OPENAI_API_KEY"
 _OPENAI = "api.openai.com"
-# Seconds that a request may take; tries of a request; seconds before the second try, which double.
+# Seconds that a request may take.
 _TIMEOUT = 60.0
 _TRIES = 6
+# Seconds before the second try; they double with each further try.
 _FIRST_WAIT = 0.5
-# A server that asks for a longer wait than this is given up.
+# Most seconds to wait for a server.
 _LONGEST_WAIT = 120.0
+# HTTP statuses after which another try may succeed.
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-# Bytes of an answer; 64 vectors of 4,096 numbers take 6 MB.
+# Most bytes of an answer; 64 vectors of 4,096 numbers take 6 MB.
 _LONGEST_ANSWER = 256 * 1024 * 1024
 # Pieces of a passage by default: 256 of them are 300 to 400 word pieces of common tokenizers.
 WINDOW = 256
+# Concurrent requests, and the most texts and pieces of a request.
 _IN_FLIGHT = 8
 _TEXTS = 64
 _PIECES = 4096
-# The model's own tokenizer is not known. A word is a piece for every 12 characters of it; a
-# character of a script without spaces is one.
+# Pieces, since the model's own tokenizer is unknown: up to 12 characters of a word, or one
+# character of a script without spaces.
 _PIECE = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|"
     r"[^\s\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,12}"
 )
-_OWN = ("model", "normalize", "query_prompt", "passage_prompt", "max_length")
+_ALLOWED_SETTINGS = ("model", "normalize", "query_prompt", "passage_prompt", "max_length")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an encoder is: the URL of a service, and the name of the model there."""
+    """The URL of a service and the name of a model there."""
 
     url: str
     name: str
@@ -92,24 +95,24 @@ class Address:
         return cls(url.rstrip("/"), name)
 
     def __str__(self) -> str:
-        """``URL#NAME``."""
+        """Return ``URL#NAME``."""
         return f"{self.url}#{self.name}"
 
     @property
     def identity(self) -> str:
-        """What stands for a hash of weights, which are not at hand."""
+        """A hash of the address, in place of a hash of the weights."""
         return f"url:{hashlib.sha256(str(self).encode()).hexdigest()}"
 
     def key(self) -> str | None:
-        """The key from the environment, which is never stored."""
+        """Return the key from the environment. It is never stored."""
         own = os.environ.get(_OPENAI_KEY) if urlsplit(self.url).hostname == _OPENAI else None
         return os.environ.get(_KEY) or own
 
 
-def require_asked(stored: str, asked: str | None) -> None:
-    """As `registry.require_asked`, of a URL."""
+def require_trusted(stored: str, requested: str | None) -> None:
+    """Refuse a stored URL that the user neither names nor trusts."""
     address = Address.parse(stored)
-    if asked is not None and is_url(asked) and Address.parse(asked) == address:
+    if requested is not None and is_url(requested) and Address.parse(requested) == address:
         return
     trusted = (url.rstrip("/") for url in os.environ.get(TRUSTED, "").split())
     if address.url not in trusted:
@@ -121,22 +124,22 @@ def require_asked(stored: str, asked: str | None) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Leaves redirects as errors: a text and a key go to the address that was asked for."""
+    """A handler that treats redirects as errors: texts and key go only to the named address."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 class _PassingError(Exception):
-    """A failure after which another try may succeed, after a number of seconds if it has one."""
+    """A failure after which another try may succeed; `wait` is the server's delay in seconds."""
 
     def __init__(self, text: str, wait: float | None = None) -> None:
         super().__init__(text)
         self.wait = wait
 
 
-def _message(error: urllib.error.HTTPError) -> str:
-    """What the server says of an error, on one line."""
+def _read_message(error: urllib.error.HTTPError) -> str:
+    """Return the server's message for an error, on one line in parentheses."""
     try:
         text = error.read(10_000).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException):
@@ -152,63 +155,63 @@ def _message(error: urllib.error.HTTPError) -> str:
 
 
 class RemoteModel(EncoderModel):
-    """Sends texts to an embeddings service and gives its vectors; threads may share it."""
+    """An embeddings service as a model. Threads may share it."""
 
     batch_pieces = _IN_FLIGHT * _PIECES
     not_a_source = "is behind a URL; expected encoders on this machine"
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        # A proxy of the environment is for other machines.
+        # The proxy of the environment is for other machines.
         local = urlsplit(address.url).hostname in ("127.0.0.1", "localhost", "::1")
         proxies = [urllib.request.ProxyHandler({})] if local else []
         self._open = urllib.request.build_opener(_NoRedirect, *proxies).open
-        # Set when a request fails, so that other threads give up what they wait for.
+        # Set when a request fails, to end the waiting of other threads.
         self._stopped = threading.Event()
-        # 0 until the server has answered once.
+        # 0 until the first answer.
         self.dimensions = 0
-        self.probes = self._vectors(PROBES)
+        self.probes = self._fetch_vectors(PROBES)
         self.dimensions = self.probes.shape[1]
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[SizedText]:
-        """Each text with the number of its pieces, cut at `max_length` if given."""
-        found = []
+        """Return each text with its number of pieces, cut to `max_length` pieces if it is set."""
+        sized_texts = []
         for text in texts:
             offsets = self.piece_offsets(text)
             if max_length is not None and len(offsets) > max_length:
-                found.append(SizedText(text[: offsets[max_length - 1][1]], max_length))
+                sized_texts.append(SizedText(text[: offsets[max_length - 1][1]], max_length))
             else:
-                found.append(SizedText(text, len(offsets)))
-        return found
+                sized_texts.append(SizedText(text, len(offsets)))
+        return sized_texts
 
     def piece_offsets(self, text: str) -> list[Span]:
-        """(start, stop) character offsets of each piece."""
+        """Return the (start, stop) character offsets of each piece."""
         return [match.span() for match in _PIECE.finditer(text)]
 
     def embed(self, pieces: Sequence[SizedText]) -> NDArray[np.float32]:
-        """(texts, dimensions) float32, not normalized; several requests are in flight."""
-        requests = list(_requests(pieces))
+        """Return (texts, dimensions) float32, not normalized, with concurrent requests."""
+        requests = list(_divide_requests(pieces))
         if len(requests) == 1:
-            return self._vectors(requests[0])
+            return self._fetch_vectors(requests[0])
         with ThreadPoolExecutor(min(_IN_FLIGHT, len(requests))) as pool:
-            waiting = [pool.submit(self._vectors, one) for one in requests]
+            futures = [pool.submit(self._fetch_vectors, texts) for texts in requests]
             try:
-                for one in as_completed(waiting):
-                    one.result()
+                for future in as_completed(futures):
+                    future.result()
             except BaseException:
                 self._stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        return np.concatenate([one.result() for one in waiting])
+        return np.concatenate([future.result() for future in futures])
 
-    def _vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(texts, dimensions) finite float32, in one request."""
+    def _fetch_vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Request (texts, dimensions) finite float32 vectors; repeat after passing failures."""
         self._stopped.clear()
         for attempt in range(1, _TRIES + 1):
             try:
-                return self._checked(self._ask(texts), len(texts))
+                return self._parse_vectors(self._request(texts), len(texts))
             except _PassingError as error:
                 wait = error.wait
                 if wait is None:
@@ -222,8 +225,8 @@ class RemoteModel(EncoderModel):
                 raise ModelError(f"{self._address.url}: given up, since another request failed")
         raise AssertionError("unreachable")
 
-    def _ask(self, texts: Sequence[str]) -> Any:
-        """The parsed answer to one request."""
+    def _request(self, texts: Sequence[str]) -> Any:
+        """Send one request and return the parsed answer."""
         url = f"{self._address.url}/embeddings"
         content = {"model": self._address.name, "input": list(texts), "encoding_format": "float"}
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -236,7 +239,7 @@ class RemoteModel(EncoderModel):
                 body = response.read(_LONGEST_ANSWER + 1)
         except urllib.error.HTTPError as error:
             with error:
-                raise self._refusal(url, error) from error
+                raise self._convert_error(url, error) from error
         except (OSError, http.client.HTTPException) as error:
             reason = " ".join(str(getattr(error, "reason", error) or type(error).__name__).split())
             if self.dimensions:
@@ -254,12 +257,12 @@ class RemoteModel(EncoderModel):
                 "embeddings service"
             ) from error
 
-    def _refusal(self, url: str, error: urllib.error.HTTPError) -> Exception:
-        said = _message(error)
+    def _convert_error(self, url: str, error: urllib.error.HTTPError) -> Exception:
+        reason = _read_message(error)
         if error.code in _PASSING:
-            after = error.headers.get("Retry-After", "")
-            wait = float(after) if re.fullmatch("[0-9]{1,9}", after) else None
-            return _PassingError(f"answered {error.code}{said}", wait)
+            retry_after = error.headers.get("Retry-After", "")
+            wait = float(retry_after) if re.fullmatch("[0-9]{1,9}", retry_after) else None
+            return _PassingError(f"answered {error.code}{reason}", wait)
         if 300 <= error.code < 400:
             target = error.headers.get("Location", "")
             return ModelError(
@@ -271,55 +274,59 @@ class RemoteModel(EncoderModel):
             404: "; check the URL and the name of the model",
             413: "; set a smaller ::max-length",
         }.get(error.code, "")
-        return ModelError(f"{url}: answered {error.code}{said}{remedy}")
+        return ModelError(f"{url}: answered {error.code}{reason}{remedy}")
 
-    def _checked(self, answer: Any, texts: int) -> NDArray[np.float32]:
-        """(texts, dimensions) float32 from the parsed answer."""
-        found = "another form than that of OpenAI's embeddings"
+    def _parse_vectors(self, answer: Any, texts: int) -> NDArray[np.float32]:
+        """Read (texts, dimensions) float32 from the parsed answer."""
+        problem = "another form than that of OpenAI's embeddings"
         try:
-            places = [one.get("index", place) for place, one in enumerate(answer["data"])]
-            rows = dict(zip(places, [one["embedding"] for one in answer["data"]], strict=True))
-            # Without a type, so that text does not become numbers.
-            vectors = np.array([rows[place] for place in range(len(places))])
+            indices = [item.get("index", position) for position, item in enumerate(answer["data"])]
+            rows = dict(zip(indices, [item["embedding"] for item in answer["data"]], strict=True))
+            # Without a dtype, which would convert text to numbers.
+            vectors = np.array([rows[position] for position in range(len(indices))])
             count, width = vectors.shape if vectors.dtype.kind in "if" else (0, 0)
         except (AttributeError, KeyError, TypeError, ValueError):
             count = width = 0
         if width:
-            found = f"{count} vectors of {width}"
+            problem = f"{count} vectors of {width}"
             if count == texts and width == (self.dimensions or width):
                 with np.errstate(over="ignore"):
                     vectors = vectors.astype(np.float32)
                 if np.isfinite(vectors).all():
                     return vectors
-                found = "NaN or infinity"
+                problem = "NaN or infinity"
         raise ModelError(
             f"{self._address.url}: expected {texts} vectors of "
             f"{self.dimensions or 'equally many'} finite numbers from {self._address.name}, found "
-            f"{found}"
+            f"{problem}"
         )
 
 
-def _requests(pieces: Sequence[SizedText]) -> Iterator[list[str]]:
-    """The texts of each request, in order."""
+def _divide_requests(pieces: Sequence[SizedText]) -> Iterator[list[str]]:
+    """Divide texts into requests, in order."""
     texts: list[str] = []
-    held = 0
-    for one in pieces:
-        if texts and (len(texts) == _TEXTS or held + len(one) > _PIECES):
+    size = 0
+    for text in pieces:
+        if texts and (len(texts) == _TEXTS or size + len(text) > _PIECES):
             yield texts
             texts = []
-            held = 0
-        texts.append(one.text)
-        held += len(one)
+            size = 0
+        texts.append(text.text)
+        size += len(text)
     yield texts
 
 
-def _load(asked: EncoderSettings, _: LoadContext) -> tuple[EncoderSpec, RemoteModel]:
+def _load(requested: EncoderSettings, _: LoadContext) -> tuple[EncoderSpec, RemoteModel]:
     reason = "is behind a URL, and only its vectors can be read; leave it out"
-    refuse_settings(asked, _OWN, reason)
-    address = Address.parse(asked.model or "")
+    refuse_settings(requested, _ALLOWED_SETTINGS, reason)
+    address = Address.parse(requested.model or "")
     model = RemoteModel(address)
-    settings = plain_settings(asked, model=str(address), max_length=asked.max_length or WINDOW)
+    settings = plain_settings(
+        requested, model=str(address), max_length=requested.max_length or WINDOW
+    )
     return EncoderSpec(settings, address.identity, model.dimensions), model
 
 
-KIND = Kind(_load, weights=lambda asked, download: Address.parse(asked.model or "").identity)
+KIND = EncoderKind(
+    _load, weights=lambda requested, download: Address.parse(requested.model or "").identity
+)

@@ -4,15 +4,15 @@
     all-MiniLM-L6-v2::fusion=sbert-wk::wk-preset=released::max-length=128
     ./my-model::query-prompt=query: %20::pooling=cls
 
-A setting is ``key=value`` or the name of a preset. In the model and in values ``%25`` stands for
-``%`` and ``%3A`` for ``:``, where two of them would end the value. Hidden state 0 is the embedding
-output, k the output of the k-th of L layers; -1 is L, -(L + 1) is 0.
+A setting is ``key=value`` or the name of a preset. In the model and in values, ``%25`` stands for
+``%``, and ``%3A`` for ``:`` where ``::`` would end the value. Hidden state 0 is the embedding
+output, and k the output of the k-th of L layers; -1 is L, and -(L + 1) is 0.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,7 @@ from retriever.settings import (
 _ITEM = re.compile(
     r"last(?P<count>[1-9][0-9]{0,8})?|all|(?P<low>-?[0-9]{1,9})(\.\.(?P<high>-?[0-9]{1,9}))?"
 )
+# Consecutive layers from which on the text form is a range.
 _SHORTEST_RANGE = 3
 Fusion = Literal["mean", "max", "concat", "sbert-wk"]
 Pooling = Literal["mean", "max", "cls", "sep"]
@@ -39,6 +40,7 @@ SpecialTokens = Literal["keep", "drop"]
 Backend = Literal["auto", "torch", "openvino", "numpy"]
 Dtype = Literal["float32", "bfloat16", "float16", "int8"]
 AskedDtype = Literal["auto", Dtype]
+# Number formats of each backend.
 _FORMATS: Mapping[Backend, tuple[Dtype, ...]] = {
     "auto": ("float32", "bfloat16", "float16", "int8"),
     "numpy": ("float32",),
@@ -52,16 +54,17 @@ WKLayers = Literal["weighted", "uniform", "last"]
 Static = Literal["average", "sif", "usif", "p-mean"]
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 _SEPARATOR = "::"
-# Sections of settings.
+# Sections of settings in help texts.
 TRANSFORMER = "transformer"
 COMPUTING = "computing"
 SBERT_WK = "SBERT-WK"
+# Word pieces.
 SHORTEST_WINDOW = 8
 _WK = "Wang and Kuo 2020, "
 
 
 def check_layers(text: str) -> str:
-    """The expression without white space, if it is a list of layers."""
+    """Return an expression of layers without white space; ConfigError if it is malformed."""
     compact = "".join(text.split())
     for item in compact.split(","):
         if not _ITEM.fullmatch(item):
@@ -73,8 +76,8 @@ def check_layers(text: str) -> str:
 
 
 def resolve_layers(text: str, depth: int) -> tuple[int, ...]:
-    """The hidden states that an expression names, in its order, in a model of `depth` layers."""
-    found: list[int] = []
+    """Return the hidden states that an expression names in a model of `depth` layers, in order."""
+    layers: list[int] = []
     for item in check_layers(text).split(","):
         match = _ITEM.fullmatch(item)
         assert match is not None
@@ -89,11 +92,11 @@ def resolve_layers(text: str, depth: int) -> tuple[int, ...]:
             high = low if match["high"] is None else _layer_number(match["high"], depth)
         if high < low:
             raise ConfigError(f"layers: {item!r} runs backwards; write the lower layer first")
-        found += range(low, high + 1)
-    twice = sorted({layer for layer in found if found.count(layer) > 1})
-    if twice:
-        raise ConfigError(f"layers: {text!r} names hidden state {twice[0]} twice; name it once")
-    return tuple(found)
+        layers += range(low, high + 1)
+    repeated = sorted({number for number in layers if layers.count(number) > 1})
+    if repeated:
+        raise ConfigError(f"layers: {text!r} names hidden state {repeated[0]} twice; name it once")
+    return tuple(layers)
 
 
 def _layer_number(number: str, depth: int) -> int:
@@ -107,7 +110,7 @@ def _layer_number(number: str, depth: int) -> int:
 
 
 def format_layers(layers: Sequence[int], depth: int) -> str:
-    """The canonical expression of hidden states: ``last``, ``all``, else numbers and ranges."""
+    """Return the canonical expression of hidden states: ``last``, ``all``, numbers, ranges."""
     if tuple(layers) == (depth,):
         return "last"
     if tuple(layers) == tuple(range(depth + 1)):
@@ -129,11 +132,11 @@ def format_layers(layers: Sequence[int], depth: int) -> str:
 class EncoderSettings:
     """Settings of an encoder; None leaves a setting open.
 
-    An open setting is the index's own if there is an index, else what the model's files say, else
-    the default. `encoder_keys` lists what each setting means.
+    An open setting takes the value of the index, else of the model's files, else the default.
+    `encoder_keys` lists the meaning of each setting.
 
     Raises:
-        ConfigError: a value, or a combination of values, is impossible for any model.
+        ConfigError: a value or a combination of values is impossible for every model.
     """
 
     model: str | None = open_setting(
@@ -268,99 +271,47 @@ class EncoderSettings:
         if self.layers is not None:
             object.__setattr__(self, "layers", check_layers(self.layers))
         if self.omega is not None:
-            # One form for 1, 1.0 and -0.0, since the text form is compared.
+            # 1 and 1.0, 0.0 and -0.0 get the same text form, which is compared.
             object.__setattr__(self, "omega", float(self.omega) + 0.0)
-        backend = self.backend or "auto"
-        pooling = self.pooling
-        sbert_wk = self.fusion == "sbert-wk"
-        released = self.wk_preset == "released"
-        for applies, names, reason in (
-            (
-                self.static is not None,
-                SECTIONS[TRANSFORMER] + SECTIONS[COMPUTING] + SECTIONS[SBERT_WK],
-                "a static encoder does not run the model: leave it out",
-            ),
-            (
-                not sbert_wk,
-                SECTIONS[SBERT_WK],
-                "it belongs to SBERT-WK: add fusion=sbert-wk or leave it out",
-            ),
-            (sbert_wk, ("layers",), "SBERT-WK fuses from start-layer up to the last layer"),
-            (sbert_wk, ("pooling",), "SBERT-WK weights the words itself: leave pooling out"),
-            (
-                self.wk_words == "uniform",
-                ("wk_variance",),
-                "wk-words=uniform takes no variance: leave it out",
-            ),
-            (
-                self.wk_layers in ("uniform", "last"),
-                ("window", "omega"),
-                f"wk-layers={self.wk_layers} does not weight layers: leave it out",
-            ),
-            (
-                released,
-                ("special_tokens",),
-                "wk-preset=released keeps [CLS] and drops the last piece",
-            ),
-            (
-                released and self.wk_variance == "all",
-                ("wk_variance",),
-                "expected fused with wk-preset=released, found all; leave it out",
-            ),
-            (
-                self.fusion == "concat" and self.head,
-                ("head",),
-                "the head of the model takes the width of one layer, not a concatenation; add "
-                "head=no",
-            ),
-            (
-                pooling in ("cls", "sep") and self.special_tokens == "drop",
-                ("pooling",),
-                f"{pooling} reads a special token: add special-tokens=keep",
-            ),
-            (
-                self.dtype not in (None, "auto", *_FORMATS[backend]),
-                ("dtype",),
-                f"the backend {backend} computes in {', '.join(_FORMATS[backend])}, found "
-                f"{self.dtype}; leave backend out, or choose another dtype",
-            ),
-        ):
+        for applies, names, reason in _conflicts(self):
             for name in names:
                 if applies and getattr(self, name) is not None:
                     raise ConfigError(f"{_DECLARED[name].key}: {reason}")
 
     def __str__(self) -> str:
-        """The canonical text form; `parse_encoder` reads it back to an equal value."""
+        """Return the canonical text form, which `parse_encoder` reads as an equal value."""
         parts = [_quote(self.model or "")]
-        parts += [format_setting(*one) for one in self.named.items() if one[0] != "model"]
+        parts += [
+            format_setting(*setting) for setting in self.named.items() if setting[0] != "model"
+        ]
         return _SEPARATOR.join(parts)
 
     @property
     def number_format(self) -> Dtype:
-        """What `dtype` names; float32 if it names none."""
+        """The number format that `dtype` names; float32 if it names none."""
         return "float32" if self.dtype is None or self.dtype == "auto" else self.dtype
 
     def computed_in(self, dtype: AskedDtype) -> EncoderSettings:
-        """With this number format if they name none; auto and float32 stay unnamed."""
+        """Return settings with a number format if they name none; auto and float32 stay unnamed."""
         named = self.dtype is not None or dtype in ("auto", "float32")
         return self if named else replace(self, dtype=dtype)
 
     @property
     def named(self) -> dict[str, Any]:
         """The settings that are not open, by field."""
-        found = {name: getattr(self, name) for name in _DECLARED}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {name: getattr(self, name) for name in _DECLARED}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 _DECLARED = declared_settings(EncoderSettings)
-# The fields of each section.
+# Fields of each section.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
-    section: tuple(name for name, one in _DECLARED.items() if one.section == section)
+    section: tuple(name for name, declared in _DECLARED.items() if declared.section == section)
     for section in (TRANSFORMER, COMPUTING, SBERT_WK)
 }
-_BY_KEY = {one.key: one for one in _DECLARED.values() if one.name != "model"}
-# What each preset stands for; Ma et al. 2019 (top-bottom), Wang and Kuo 2020 (sbert-wk), Hosseini
-# et al. 2023 (lc).
+_BY_KEY = {declared.key: declared for declared in _DECLARED.values() if declared.name != "model"}
+# Settings of each preset. Sources: Ma et al. 2019 (top-bottom), Wang and Kuo 2020 (sbert-wk),
+# Hosseini et al. 2023 (lc).
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "last": {"layers": "last", "fusion": "mean"},
     "last4": {"layers": "last4", "fusion": "mean"},
@@ -370,20 +321,82 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+_Conflict = tuple[bool, tuple[str, ...], str]
+
+
+def _conflicts(settings: EncoderSettings) -> Iterator[_Conflict]:
+    """Yield whether a rule applies, the fields that it rules out, and the reason."""
+    yield (
+        settings.static is not None,
+        SECTIONS[TRANSFORMER] + SECTIONS[COMPUTING] + SECTIONS[SBERT_WK],
+        "a static encoder does not run the model: leave it out",
+    )
+    yield from _sbert_wk_conflicts(settings)
+    yield (
+        settings.fusion == "concat" and bool(settings.head),
+        ("head",),
+        "the head of the model takes the width of one layer, not a concatenation; add head=no",
+    )
+    yield (
+        settings.pooling in ("cls", "sep") and settings.special_tokens == "drop",
+        ("pooling",),
+        f"{settings.pooling} reads a special token: add special-tokens=keep",
+    )
+    backend = settings.backend or "auto"
+    yield (
+        settings.dtype not in (None, "auto", *_FORMATS[backend]),
+        ("dtype",),
+        f"the backend {backend} computes in {', '.join(_FORMATS[backend])}, found "
+        f"{settings.dtype}; leave backend out, or choose another dtype",
+    )
+
+
+def _sbert_wk_conflicts(settings: EncoderSettings) -> Iterator[_Conflict]:
+    is_sbert_wk = settings.fusion == "sbert-wk"
+    is_released = settings.wk_preset == "released"
+    yield (
+        not is_sbert_wk,
+        SECTIONS[SBERT_WK],
+        "it belongs to SBERT-WK: add fusion=sbert-wk or leave it out",
+    )
+    yield is_sbert_wk, ("layers",), "SBERT-WK fuses from start-layer up to the last layer"
+    yield is_sbert_wk, ("pooling",), "SBERT-WK weights the words itself: leave pooling out"
+    yield (
+        settings.wk_words == "uniform",
+        ("wk_variance",),
+        "wk-words=uniform takes no variance: leave it out",
+    )
+    yield (
+        settings.wk_layers in ("uniform", "last"),
+        ("window", "omega"),
+        f"wk-layers={settings.wk_layers} does not weight layers: leave it out",
+    )
+    yield (
+        is_released,
+        ("special_tokens",),
+        "wk-preset=released keeps [CLS] and drops the last piece",
+    )
+    yield (
+        is_released and settings.wk_variance == "all",
+        ("wk_variance",),
+        "expected fused with wk-preset=released, found all; leave it out",
+    )
+
+
 def encoder_keys() -> tuple[Setting, ...]:
-    """The settings of the text form by their keys, in the order in which it is written."""
+    """Return the settings of the text form, in its canonical order."""
     return tuple(_BY_KEY.values())
 
 
 def parse_encoder(text: str | Path | EncoderSettings = "", **options: Any) -> EncoderSettings:
-    """Read the text form, with single settings beside it.
+    """Read the text form of an encoder, completed by single settings.
 
     Args:
-        text: the text form, a folder or settings; the model may be left out (``::lc:0,6``).
+        text: text form, folder or settings; the model may be left out (``::lc:0,6``).
         options: fields of `EncoderSettings`; None leaves a field open.
 
     Raises:
-        ConfigError: an unknown key or preset, a value that is impossible, a setting given twice.
+        ConfigError: unknown key or preset, impossible value, or a setting given twice.
     """
     if not isinstance(text, str | Path | EncoderSettings):
         raise TypeError(
@@ -392,32 +405,32 @@ def parse_encoder(text: str | Path | EncoderSettings = "", **options: Any) -> En
         )
     if isinstance(text, EncoderSettings):
         named = [*text.named.items()]
-        parts = []
+        texts = []
     else:
-        model, *parts = str(text).split(_SEPARATOR)
+        model, *texts = str(text).split(_SEPARATOR)
         named = [("model", unquote(model))] if model else []
-    for part in parts:
+    for part in texts:
         key, equals, value = part.partition("=")
         if not equals:
             named += _preset(part).items()
         elif key not in _BY_KEY:
-            known = alternatives(tuple(_BY_KEY))
-            raise ConfigError(f"encoder: unknown setting {key!r}; expected {known}")
+            expected = alternatives(tuple(_BY_KEY))
+            raise ConfigError(f"encoder: unknown setting {key!r}; expected {expected}")
         else:
             named.append((_BY_KEY[key].name, _BY_KEY[key].parse(unquote(value))))
-    named += [one for one in options.items() if one[1] is not None]
-    asked: dict[str, Any] = {}
+    named += [option for option in options.items() if option[1] is not None]
+    values: dict[str, Any] = {}
     for name, value in named:
-        if name in asked:
+        if name in values:
             raise ConfigError(
-                f"{_DECLARED[name].key}: given twice, as {asked[name]} and as {value}"
+                f"{_DECLARED[name].key}: given twice, as {values[name]} and as {value}"
             )
-        asked[name] = value
-    return EncoderSettings(**asked)
+        values[name] = value
+    return EncoderSettings(**values)
 
 
 def over_model(form: str, model: str) -> str:
-    """The text form with a model: settings alone, such as ``::last4``, are put over `model`."""
+    """Return the text form; settings without a model, such as ``::last4``, are added to `model`."""
     if not form.startswith(_SEPARATOR):
         return form
     named = parse_encoder(model)
@@ -437,12 +450,12 @@ def _preset(name: str) -> Mapping[str, Any]:
 
 
 def format_setting(name: str, value: Any) -> str:
-    """``key=value`` as in the text form."""
+    """Return ``key=value`` as in the text form."""
     return f"{_DECLARED[name].key}={_quote(format_value(value))}"
 
 
 def _quote(value: str) -> str:
-    """Percent-encode what would not survive: separators, control characters, spaces at the ends."""
+    """Percent-encode separators, control characters, and spaces at the ends."""
     value = value.replace("%", "%25").replace("::", "%3A%3A")
     unsafe = r":$|^ | $|[\x00-\x1f\x7f-\x9f\u2028\u2029]"
     return re.sub(unsafe, lambda match: quote(match[0], safe=""), value)

@@ -1,4 +1,4 @@
-"""What an index knows of an encoder: the specification of its vectors, and its interface."""
+"""The specification of an encoder's vectors, and the interface of encoders."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ PROBES = (
     "How do I read a file line by line?",
     "In 1969 two people walked on the moon; 650 million watched.",
 )
-# Vectors of the same encoder have at least this cosine, whatever computed them.
-_SAME = 0.999
-# Settings that older releases did not have: their plain meaning does not enter a fingerprint.
-_LATER = ("wk_words", "wk_layers")
+# Vectors of the same encoder have at least this cosine, whichever engine computed them.
+_LEAST_COSINE = 0.999
+# Settings that older releases did not have. Their default does not enter a fingerprint.
+_LATER_SETTINGS = ("wk_words", "wk_layers")
 _DECLARED = declared_settings(EncoderSettings)
 
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """Everything that decides which vector a text gets; stored with every index.
+    """Everything that decides the vector of a text; stored with every index.
 
     Attributes:
-        settings: with the model, the window and all that differs from plain mean pooling of the
-            last layer; layers are counted from the embeddings (0).
-        weights: SHA-256 over the model's weights and tokenizer, in hexadecimal; for an encoder
-            that a program passes, `PROBED` and a hash of the vectors of fixed texts.
-        dimensions: components of a vector.
-        model: the name that the model was given by: a label, not an identity.
-        max_length: the window in word pieces, special tokens and prompt included.
+        settings: the model, the window and everything that differs from mean pooling of the last
+            layer; layer 0 is the embeddings.
+        weights: SHA-256 over the model's weights and tokenizer, in hexadecimal. For an encoder that
+            a program passes, `PROBED` and a hash of the vectors of fixed texts.
+        dimensions: number of components of a vector.
+        model: name of the model: a label, not an identity.
+        max_length: window in word pieces, special tokens and prompt included.
 
     Raises:
         ConfigError: the settings lack the model or the window.
@@ -75,14 +75,14 @@ class EncoderSpec:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> EncoderSpec:
-        """Read what `to_json` wrote, today or before layers could be chosen.
+        """Read the dictionary that `to_json` of this or an older release returned.
 
         Raises:
-            ConfigError: a missing key, or a setting that is impossible.
+            ConfigError: a key is missing, or a setting is impossible.
         """
         try:
             if "model" in value:
-                # When the mean of the last layer was all there was.
+                # A release that knew only the mean of the last layer.
                 settings = EncoderSettings(model=value["model"], max_length=value["max_length"])
             else:
                 settings = parse_encoder(value["encoder"])
@@ -98,76 +98,80 @@ class EncoderSpec:
         return spec
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of JSON values; `from_json` reads it."""
+        """Return a dictionary of JSON values, for `from_json`."""
         return {"encoder": str(self), "weights": self.weights, "dimensions": self.dimensions}
 
     @property
     def is_given(self) -> bool:
-        """Whether a program passes the encoder, so that it cannot be loaded by name."""
+        """Whether a program passes the encoder, so it cannot be loaded by name."""
         return self.weights.startswith(self.PROBED)
 
-    def meaning(self, name: str) -> Any:
-        """The value of a setting, by its field's name, named or not; None if it has none."""
-        return self._meanings[name]
+    def effective_value(self, name: str) -> Any:
+        """Return the value of a setting by its field: named value, else default, else None."""
+        return self._effective_values[name]
 
     @cached_property
-    def _meanings(self) -> dict[str, Any]:
+    def _effective_values(self) -> dict[str, Any]:
         unused = SECTIONS[SBERT_WK]
         if self.settings.static is not None:
             unused += SECTIONS[TRANSFORMER] + SECTIONS[COMPUTING]
         elif self.settings.fusion == "sbert-wk":
             unused = ("layers", "pooling")
-        # What a setting means that is not named never changes: indexes rely on it.
-        plain = {name: None if name in unused else one.meaning for name, one in _DECLARED.items()}
-        return plain | self.settings.named | {"dimensions": self.dimensions}
+        # Indexes rely on these defaults, which never change.
+        defaults = {
+            name: None if name in unused else declared.meaning
+            for name, declared in _DECLARED.items()
+        }
+        return defaults | self.settings.named | {"dimensions": self.dimensions}
 
     @cached_property
     def fingerprint(self) -> str:
         """16 hexadecimal digits, equal if and only if equal texts get equal vectors.
 
-        The model's label does not enter: a copy of the same weights elsewhere is the same encoder.
-        Nor do the backend and the number format, which change a vector by rounding.
+        The model's name is left out, since a copy of the same weights is the same encoder. Backend
+        and number format are left out, since they change vectors only by rounding.
         """
-        # The number of dimensions is in the identity itself.
-        outside = ("model", "dimensions", *SECTIONS[COMPUTING])
-        meanings = {name: one for name, one in self._meanings.items() if name not in outside}
-        # As in fingerprints of releases that counted the number format.
-        meanings["dtype"] = None if self.settings.static is not None else _DECLARED["dtype"].meaning
-        for name in _LATER:
-            if meanings[name] in (None, _DECLARED[name].meaning):
-                del meanings[name]
-        identity = {"settings": meanings, "weights": self.weights, "dimensions": self.dimensions}
+        # The number of dimensions is part of `identity` below.
+        ignored = ("model", "dimensions", *SECTIONS[COMPUTING])
+        values = {
+            name: value for name, value in self._effective_values.items() if name not in ignored
+        }
+        # Fingerprints of older releases contain the default number format.
+        values["dtype"] = None if self.settings.static is not None else _DECLARED["dtype"].meaning
+        for name in _LATER_SETTINGS:
+            if values[name] in (None, _DECLARED[name].meaning):
+                del values[name]
+        identity = {"settings": values, "weights": self.weights, "dimensions": self.dimensions}
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
-        """The canonical text form of the settings."""
+        """Return the canonical text form of the settings."""
         return str(self.settings)
 
 
 class TextEncoder(Protocol):
-    """Anything that turns texts into vectors: your own class, or a `SentenceTransformer`.
+    """An object that turns texts into vectors: your own class, or a `SentenceTransformer`.
 
-    Optional attributes: `name`, a string; `dimensions`, an int; `encode_query` and
-    `encode_document`, which replace `encode` for queries and passages; and a Hugging Face
-    `tokenizer` with `max_seq_length`, the window in word pieces, prompt included, at which long
-    texts are split.
-    Without a tokenizer texts are not split. Vectors are brought to length 1.
+    Optional attributes are `name`, a string, and `dimensions`, an int. `encode_query` and
+    `encode_document` replace `encode` for queries and passages. A Hugging Face `tokenizer` with
+    `max_seq_length`, the window in word pieces, prompt included, splits long texts. Without a
+    tokenizer texts are not split. Vectors are scaled to length 1.
     """
 
     def encode(self, sentences: list[str], /) -> Any:
-        """(texts, dimensions) finite numbers, a row for each text."""
+        """Return (texts, dimensions) finite numbers, a row for each text."""
 
 
 def probe_lists(encoder: Encoder) -> list[list[float]]:
-    """The encoder's vectors of the probe texts as nested lists; empty if it has none."""
+    """Return the vectors of the probe texts as nested lists; empty if the encoder has none."""
     probes = getattr(encoder, "probes", None)
     return [] if probes is None else probes.tolist()
 
 
-def same_vectors(stored: Any, found: NDArray[np.float32] | None) -> bool:
-    """Whether vectors of the probe texts are of one encoder."""
-    known = np.array(stored or [], np.float32)
-    if found is None or known.shape != found.shape:
+def same_vectors(stored: Any, measured: NDArray[np.float32] | None) -> bool:
+    """Return whether two sets of vectors of the probe texts are of the same encoder."""
+    expected = np.array(stored or [], np.float32)
+    if measured is None or expected.shape != measured.shape:
         return False
-    lengths = np.linalg.norm(known, axis=1) * np.linalg.norm(found, axis=1)
-    return bool(((known * found).sum(axis=1) >= _SAME * lengths).all())
+    lengths = np.linalg.norm(expected, axis=1) * np.linalg.norm(measured, axis=1)
+    return bool(((expected * measured).sum(axis=1) >= _LEAST_COSINE * lengths).all())

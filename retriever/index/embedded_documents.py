@@ -102,7 +102,7 @@ def _vectors_fault(vectors: object, passages: int, spec: EncoderSpec) -> str | N
             f"passage {int(is_finite.argmin()) + 1}: expected a vector of numbers that float32 "
             "holds, found NaN, infinity or one too large; make it again or leave the document out"
         )
-    if not spec.meaning("normalize"):
+    if not spec.effective_value("normalize"):
         row = find_unbounded(single)
         if row is not None:
             return f"passage {row + 1}: {describe_unbounded(single[row])}"

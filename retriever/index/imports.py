@@ -31,7 +31,7 @@ from retriever.documents.reader import CorpusReader
 from retriever.documents.sources import Meter, SeenIds, open_source, open_stream
 from retriever.documents.text import read_jsonl
 from retriever.encoders.encoder import Encoder, ModelChoice
-from retriever.encoders.registry import require_asked
+from retriever.encoders.registry import require_trusted
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
 from retriever.index.embedded_documents import ReadyDocument, counted, require_sound
@@ -300,7 +300,7 @@ def _named_encoder(
 def _agreed(choice: ModelChoice, spec: EncoderSpec, made_by: Path) -> ModelChoice:
     """Return the encoder that made the vectors; raise EncoderMismatchError for another choice."""
     model = choice.settings.model or spec.model
-    require_asked(model, choice.settings.model)
+    require_trusted(model, choice.settings.model)
     try:
         replace(choice, encoder=str(replace(choice.settings, model=model))).check(spec, made_by)
     except EncoderMismatchError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from indexes import id_forms, no_progress, open_store
 from retriever.documents.document import AnyDocument, Document, is_id
-from retriever.encoders.encoder import Encoder, ModelChoice, adopt
+from retriever.encoders.encoder import Encoder, ModelChoice, wrap_encoder
 from retriever.errors import ConfigError, require_several, unknown_name
 from retriever.index.reading import (
     CorpusDifference,
@@ -146,7 +146,7 @@ class Index:
             MissingExtraError: the library of the store is not installed.
         """
         choice = ModelChoice(model, device, download, dtype)
-        return cls(OpenedIndex(open_store(folder), choice, adopt(encoder)), lock_timeout)
+        return cls(OpenedIndex(open_store(folder), choice, wrap_encoder(encoder)), lock_timeout)
 
     @classmethod
     def create(

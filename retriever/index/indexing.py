@@ -188,7 +188,7 @@ class Indexer:
     def _stage_embedded(self, source: ReadyDocument, pending: PendingDocument) -> None:
         """Put a document with its vectors into the buffer."""
         vectors = source.vectors.astype(np.float32, copy=False)
-        if self._spec.meaning("normalize"):
+        if self._spec.effective_value("normalize"):
             vectors, scaled = unit_vectors(vectors)
             self.report.scaled += scaled
         for text in passage_texts(source.document, source.spans, self._passages):

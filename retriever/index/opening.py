@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from indexes import open_store
-from retriever.encoders.encoder import Encoder, ModelChoice, adopt
+from retriever.encoders.encoder import Encoder, ModelChoice, wrap_encoder
 from retriever.errors import ConfigError, EncoderMismatchError
 from retriever.search.opened import (
     IndexSettings,
@@ -35,7 +35,7 @@ def create_index(
     if encoder is not None and choice.encoder:
         raise TypeError("model and encoder are both given: give one of them")
     store = open_store(folder)
-    loaded = adopt(encoder)
+    loaded = wrap_encoder(encoder)
     if store.exists() and not exist_ok:
         raise ConfigError(f"{store}: the index exists; open it with Index.open")
     if not store.exists():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from indexes import Store, open_store
-from retriever.encoders.encoder import Encoder, ModelChoice, adopt
+from retriever.encoders.encoder import Encoder, ModelChoice, wrap_encoder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import TextEncoder
 from retriever.index.index import Index
@@ -42,5 +42,5 @@ def recreated(
     """
     choice = ModelChoice(model, device, download)
     requested = IndexSettings.of(settings)
-    with replacement(open_store(folder), choice, adopt(encoder), requested) as opened:
+    with replacement(open_store(folder), choice, wrap_encoder(encoder), requested) as opened:
         yield Index(opened)

@@ -14,7 +14,7 @@ from indexes import SOURCES_FILE, Store, StructureSettings, no_progress, open_st
 from retriever.documents.analyzer import AnalyzerSettings
 from retriever.documents.document import document_of
 from retriever.documents.passages import PassageSettings
-from retriever.encoders.encoder import Encoder, ModelChoice, adopt
+from retriever.encoders.encoder import Encoder, ModelChoice, wrap_encoder
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.errors import DamagedIndexError
@@ -61,7 +61,7 @@ def reindexed(
     store = open_store(folder)
     requested = IndexSettings.of(settings)
     choice = ModelChoice(model, device, download)
-    loaded = adopt(encoder)
+    loaded = wrap_encoder(encoder)
     spec, own = _read_settings(store)
     target = _renewed(requested, own)
     if loaded is None:
@@ -109,7 +109,7 @@ def reindex_opened(
             **settings,
         )
         if report is not None:
-            opened.replace_encoder(adopt(encoder))
+            opened.replace_encoder(wrap_encoder(encoder))
         return report
 
 

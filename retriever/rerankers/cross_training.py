@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from retriever.encoders.computing import in_parts
+from retriever.encoders.computing import apply_by_length
 from retriever.rerankers.cross import CrossEncoder
 from retriever.training.checkpoint import Checkpoint
 from retriever.training.loop import Epoch, Step, Task, fine_tune, seeded, silent, uses_bfloat16
@@ -88,5 +88,7 @@ class _CrossTask(Task[TripleBatch]):
             self._model.max_length,
         )
         lengths = [len(ids) for ids in pairs.ids]
-        scores: torch.Tensor = in_parts(lengths, lambda rows: self._model.forward(pairs, rows))
+        scores: torch.Tensor = apply_by_length(
+            lengths, lambda rows: self._model.forward(pairs, rows)
+        )
         return hinge(scores, batch, self._settings.margin)

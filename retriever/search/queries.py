@@ -420,7 +420,7 @@ def _checked_vectors(ready: QueryVectors) -> QueryVectors:
             f"vectors: vector {int(finite.argmin()) + 1}: expected numbers that float32 holds, "
             "found NaN, infinity or one too large; encode the query again"
         )
-    if spec.meaning("normalize"):
+    if spec.effective_value("normalize"):
         vectors, _ = unit_vectors(vectors)
     elif (row := find_unbounded(vectors)) is not None:
         raise ConfigError(f"vectors: vector {row + 1}: {describe_unbounded(vectors[row])}")

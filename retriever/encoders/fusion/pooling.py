@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from retriever.encoders.computing import Array, array_functions, in_single
+from retriever.encoders.computing import Array, array_functions, to_float32
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, sbert_wk
 from retriever.encoders.settings import EncoderSettings, Pooling
 
@@ -39,16 +39,16 @@ class Pieces:
 def mean_pooling(hidden: Array, pieces: Pieces) -> Array:
     """(texts, width) float32: the mean of the pieces that are kept; the zero vector if none is."""
     if pieces.kept is None:
-        return in_single(hidden).mean(axis=1)
-    counts = in_single(pieces.kept.sum(axis=1))[:, None]
-    weights = in_single(pieces.kept) / array_functions(counts).clip(counts, 1, None)
-    return (weights[:, None] @ in_single(hidden))[:, 0]
+        return to_float32(hidden).mean(axis=1)
+    counts = to_float32(pieces.kept.sum(axis=1))[:, None]
+    weights = to_float32(pieces.kept) / array_functions(counts).clip(counts, 1, None)
+    return (weights[:, None] @ to_float32(hidden))[:, 0]
 
 
 def max_pooling(hidden: Array, pieces: Pieces) -> Array:
     """The greatest value of each component over the pieces that are kept, else zeros."""
     xp = array_functions(hidden)
-    hidden = in_single(hidden)
+    hidden = to_float32(hidden)
     if pieces.kept is None:
         return xp.amax(hidden, axis=1)
     greatest = xp.amax(xp.where(pieces.kept[:, :, None], hidden, -xp.inf), axis=1)
@@ -58,7 +58,7 @@ def max_pooling(hidden: Array, pieces: Pieces) -> Array:
 def _at(hidden: Array, places: Array) -> Array:
     """The vector of one piece of each text: of [CLS], or of the last [SEP]."""
     rows = array_functions(hidden).arange(len(hidden), device=hidden.device)
-    return in_single(hidden[rows, places])
+    return to_float32(hidden[rows, places])
 
 
 POOLINGS: Mapping[Pooling, Callable[[Array, Pieces], Array]] = {

@@ -44,7 +44,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from retriever.encoders.computing import Array, array_functions, in_double, in_single
+from retriever.encoders.computing import Array, array_functions, to_float32, to_float64
 from retriever.encoders.settings import (
     EncoderSettings,
     WKLayers,
@@ -147,7 +147,7 @@ def sbert_wk(states: Sequence[Array], kept: Array, settings: SBERTWKSettings) ->
     members = _members(kept)
     fused = pieces[len(pieces) - len(weights.layers) :]
     parts = [
-        in_single(members * (layer * weights.words)) @ in_single(state)
+        to_float32(members * (layer * weights.words)) @ to_float32(state)
         for layer, state in zip(weights.layers, fused, strict=True)
     ]
     return sum(parts[1:], parts[0])
@@ -171,7 +171,7 @@ def _members(kept: Array) -> Array:
     """(texts, pieces that are kept) float64: 1 where a piece is of a text."""
     xp = array_functions(kept)
     texts = xp.arange(len(kept), device=kept.device)
-    return in_double(xp.where(kept)[0] == texts[:, None])
+    return to_float64(xp.where(kept)[0] == texts[:, None])
 
 
 def _weigh(pieces: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> PieceWeights:
@@ -241,7 +241,7 @@ def _measure(
     variance = xp.where(variance > _NO_VARIANCE, variance, 0.0)
 
     skip = len(cosines) - count
-    present = in_double(inverse[skip:] > 0)
+    present = to_float64(inverse[skip:] > 0)
     reach = min(settings.window, count - 1)
     # Layers that do not exist are zero vectors.
     padded = xp.zeros(

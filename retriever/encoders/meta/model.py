@@ -28,8 +28,8 @@ from retriever.encoders.meta.sources import MetaPieces, Source, Sources
 from retriever.encoders.model_folders import MALFORMED, FolderForm, array_digest
 from retriever.encoders.registry import (
     META_FILE,
+    EncoderKind,
     EncoderModel,
-    Kind,
     LoadContext,
     is_url,
     kind_of,
@@ -286,7 +286,7 @@ def _describe(spec: EncoderSpec) -> dict[str, Any]:
     return {}
 
 
-KIND = Kind(
+KIND = EncoderKind(
     load=_load,
     weights=lambda asked, download: read_folder(Path(asked.model or "")).identity(),
     describe=_describe,

@@ -25,8 +25,8 @@ from retriever.encoders.model_folders import MALFORMED, FolderForm, array_digest
 from retriever.encoders.registry import (
     STATIC_FILE,
     Batches,
+    EncoderKind,
     EncoderModel,
-    Kind,
     LoadContext,
     Span,
     is_folder_with,
@@ -55,7 +55,7 @@ FORM = FolderForm(
     version=1,
     settings=STATIC_FILE,
     arrays="vectors.safetensors",
-    others=tuple(_CONTENT.values()),
+    other_files=tuple(_CONTENT.values()),
     keys={
         "format": int,
         "method": str,
@@ -235,4 +235,4 @@ def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, St
     return EncoderSpec(settings, static.weights, static.dimensions), static
 
 
-KIND = Kind(load=_load, weights=lambda asked, download: _find(asked, download).weights)
+KIND = EncoderKind(load=_load, weights=lambda asked, download: _find(asked, download).weights)

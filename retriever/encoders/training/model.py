@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import whole_folder
-from retriever.encoders.computing import in_parts, scale_to_unit
+from retriever.encoders.computing import apply_by_length, scale_to_unit
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.model_folders import ModelFolder, find_model, read_json
 from retriever.encoders.registry import LoadContext, kind_of
@@ -89,7 +89,7 @@ def read_training(folder: Path) -> dict[str, Any] | None:
 
 def _write_modules(folder: Path, encoder: TrainableEncoder) -> None:
     settings = encoder.spec.settings
-    pooling = encoder.spec.meaning("pooling")
+    pooling = encoder.spec.effective_value("pooling")
     modules = [("Transformer", "")]
 
     def add(kind: str) -> Path:
@@ -181,7 +181,7 @@ class TrainableEncoder:
         forward: Any = self._model.forward
         if torch.is_grad_enabled() and size > _MOST_STATES:
             forward = partial(checkpoint, forward, use_reentrant=False)
-        vectors: torch.Tensor = in_parts(
+        vectors: torch.Tensor = apply_by_length(
             lengths, lambda rows: forward([pieces[row] for row in rows])
         )
         return vectors

@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 
 from retriever.encoders.computing import (
     Engine,
+    describe_engine,
     describe_engines,
     engine_for,
     native_format,
     runs_on_cpu,
-    way,
 )
 from retriever.encoders.fusion.pooling import Fuser
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
 from retriever.encoders.model_folders import ModelFolder, find_model, read_projections
-from retriever.encoders.registry import Batches, EncoderModel, Kind, LoadContext
+from retriever.encoders.registry import Batches, EncoderKind, EncoderModel, LoadContext
 from retriever.encoders.settings import (
     DEFAULT_MODEL,
     SHORTEST_WINDOW,
@@ -229,7 +229,9 @@ class LightModel(PieceModel):
             return [self._filled(len(pieces), self._vectors(one.run(pieces))) for one in engines]
 
         settings = replace(self._settings, model=None)
-        cosine = least_cosine(both, f"{self._folder.weights} {settings} {way(dtype, 'openvino')}")
+        cosine = least_cosine(
+            both, f"{self._folder.weights} {settings} {describe_engine(dtype, 'openvino')}"
+        )
         if cosine >= _FAITHFUL:
             return dtype
         warnings.warn(
@@ -352,7 +354,7 @@ def _resolved(asked: EncoderSettings, download: bool) -> EncoderSettings:
     return resolve(asked, find_model(asked.model or DEFAULT_MODEL, download=download)).settings
 
 
-KIND = Kind(
+KIND = EncoderKind(
     _load,
     weights=lambda asked, download: (
         find_model(asked.model or DEFAULT_MODEL, download=download).weights

@@ -101,7 +101,7 @@ def test_the_checksum_of_a_large_file_is_read_once_until_the_file_changes(tmp_pa
 
     def checked(content):
         file.write_bytes(content)
-        assert finding._sha256(file) == hashlib.sha256(content).hexdigest()
+        assert finding._file_digest(file) == hashlib.sha256(content).hexdigest()
 
     # What has just been written may change once more within a tick of the clock.
     checked(bytes(2_000_000))
@@ -110,9 +110,9 @@ def test_the_checksum_of_a_large_file_is_read_once_until_the_file_changes(tmp_pa
     checked(bytes(2_000_000))
     (remembered,) = (tmp_path / "cache/sha256").iterdir()
     remembered.write_text("0" * 64)
-    assert finding._sha256(file) == "0" * 64
+    assert finding._file_digest(file) == "0" * 64
     remembered.write_text("no checksum")
-    assert finding._sha256(file) == hashlib.sha256(bytes(2_000_000)).hexdigest()
+    assert finding._file_digest(file) == hashlib.sha256(bytes(2_000_000)).hexdigest()
     checked(b"1" * 2_000_000)
     monkeypatch.setenv("RETRIEVER_CACHE", str(file))
     checked(b"2" * 2_000_000)

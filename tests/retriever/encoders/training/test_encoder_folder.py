@@ -65,7 +65,7 @@ def test_a_model_of_sentence_transformers_is_trained_as_it_is(tmp_path, folders,
     )
     output = trained(tmp_path / "theirs", tmp_path / "new", "full")
     encoder = Encoder.load(str(output), device="cpu")
-    assert (encoder.spec.max_length, encoder.spec.meaning("pooling")) == (16, "cls")
+    assert (encoder.spec.max_length, encoder.spec.effective_value("pooling")) == (16, "cls")
     found = encoder.encode(TEXTS[:3])
     assert (found * theirs(output, TEXTS[:3])).sum(axis=1) == pytest.approx(1, abs=1e-5)
     # Projections are kept.

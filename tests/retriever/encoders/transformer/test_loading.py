@@ -112,7 +112,7 @@ def test_resolved_settings_pasted_back_resolve_to_themselves_and_leave_nothing_o
     for field in fields(EncoderSettings):
         wanted = getattr(asked, field.name)
         if field.name not in ("model", "max_length", "layers", "fusion") and wanted is not None:
-            assert spec(resolved).meaning(field.name) == wanted
+            assert spec(resolved).effective_value(field.name) == wanted
     # The settings of SBERT-WK are named in full, so that their defaults are free to change.
     for name in ("layers", "normalize", "special_tokens") if not resolved.wk_preset else ():
         if getattr(resolved, name) is not None:

@@ -11,7 +11,7 @@ import pytest
 from indexes import StructureSettings
 from retriever import Document, Index
 from retriever.documents import PassageSettings, cut_document
-from retriever.encoders.encoder import adopt
+from retriever.encoders.encoder import wrap_encoder
 from retriever.errors import ConfigError
 
 ODD_TEXTS = {
@@ -75,7 +75,7 @@ def test_long_text_becomes_passages_that_the_model_reads_whole(make_model, tmp_p
     model = make_model(**keywords)
     prompt = model.prompts.get("document") or ""
     document = Document("long", LONG_TEXT)
-    ((spans, rows, was_cut),) = cut_document(document, adopt(model), PassageSettings())
+    ((spans, rows, was_cut),) = cut_document(document, wrap_encoder(model), PassageSettings())
     assert not was_cut
     assert len(spans) > 10
     assert (spans[0][0], spans[-1][1]) == (0, len(LONG_TEXT))
@@ -94,7 +94,7 @@ def test_long_text_becomes_passages_that_the_model_reads_whole(make_model, tmp_p
 def test_odd_texts_are_encoded_as_the_model_encodes_them(make_model):
     for keywords in ({}, {"prompts": PROMPTS}):
         model = make_model(**keywords)
-        encoder = adopt(model)
+        encoder = wrap_encoder(model)
         texts = list(ODD_TEXTS.values())
         with pytest.warns(UserWarning, match=r"longer than the window of 256 word pieces"):
             vectors = encoder.encode(texts)
@@ -107,7 +107,7 @@ def test_odd_texts_are_encoded_as_the_model_encodes_them(make_model):
 
 def test_tokenizer_without_offsets_divides_words_evenly(make_model, tmp_path):
     model = make_model()
-    encoder = adopt(Wrapped(model))
+    encoder = wrap_encoder(Wrapped(model))
     assert encoder.piece_offsets(" unfathomableness x") == [
         *((1, 4), (4, 7), (7, 10), (10, 13), (13, 17)),
         (18, 19),
@@ -151,12 +151,12 @@ def test_magnitude_of_an_encoder_changes_no_score(tmp_path, scale):
 
 def test_numbers_beyond_float32_are_refused_with_text_and_value():
     with pytest.raises(ConfigError, match=r"found (-inf|inf) in the vector of the text 'The cat"):
-        adopt(Scaled(1e60, dtype=np.float64))
+        wrap_encoder(Scaled(1e60, dtype=np.float64))
 
 
 def test_encoder_without_dimensions_is_refused():
     with pytest.raises(ConfigError, match="expected vectors of one dimension or more, found 0"):
-        adopt(Scaled(dimensions=0))
+        wrap_encoder(Scaled(dimensions=0))
 
 
 @pytest.mark.parametrize(
