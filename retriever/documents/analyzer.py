@@ -1,10 +1,13 @@
-"""The analyzer: from text to index terms, the same for passages and for queries.
+"""The analyzer: turns text into index terms, the same way for passages and for queries.
 
-docs/ranking.md says what a word is. The steps are words, scripts without spaces, identifiers, form,
-possessives (a final 's in English), stop words, stems, and words without their accents. The whole
-terms of a unit (``3.11.2``, ``c++``) stand behind its parts. Behind all others stand stop words in
-capitals (``IT``), the only terms with capital letters. The division ``plain`` is that of earlier
-releases: each CJK character is a word, and words have no parts and keep their accents.
+The steps are: divide into words, divide scripts without spaces, divide identifiers, fold the form,
+remove the possessive (a final 's in English), drop stop words, stem, and add the words without
+their accents. docs/ranking.md defines a word.
+
+The whole terms of a unit (``3.11.2``, ``c++``) follow the terms of its parts. Stop words in
+capitals (``IT``) follow all others; only these terms have capital letters. The division ``plain``
+is that of earlier releases: each CJK character is a word, and words have no parts and keep their
+accents.
 """
 
 from __future__ import annotations
@@ -53,58 +56,61 @@ from retriever.settings import check_settings, setting
 
 NO_LANGUAGE = "none"
 AUTO = "auto"
-# What the settings of an index of an earlier release do not name.
+# Values of settings that an index of an earlier release does not store.
 PLAIN: dict[str, Any] = {"division": "plain", "detection": "words", "terms": "parts"}
-# Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET: the 1,333 of the package `stop-words` ("able",
-# "act", "affected", ...) cost retrieval quality.
+# The list of Lucene's EnglishAnalyzer. The 1,333 words of the package `stop-words` ("able", "act",
+# "affected", ...) cost retrieval quality.
 _ENGLISH_LIST = """
     a an and are as at be but by for if in into is it no not of on or such that the their then
     there these they this to was will with
 """
 ENGLISH_STOP_WORDS = frozenset(_ENGLISH_LIST.split())
-# Snowball has two stemmers for these; the words of the language are the same.
+# Snowball has two stemmers for each of these languages; their stop words are the same.
 _SAME_STOP_WORDS = {"porter": "english", "dutch_porter": "dutch"}
 _APOSTROPHE_SEPARATES = frozenset({"catalan", "french", "italian", "turkish"})
 _HAS_POSSESSIVE = frozenset({"english", "porter"})
-# Function words that its list lacks and that of Norwegian has.
+# Function words that the Danish list lacks and the Norwegian list has.
 _DANISH = ("både", "før", "hver", "kan", "kun", "så", "ved")
-# Lists with hundreds of content words tell a language, but their words are not dropped.
+# Languages whose lists hold hundreds of content words. The lists serve detection only, and their
+# words are not dropped.
 _DETECTION_ONLY = frozenset({"vietnamese", "persian"})
 
 _MEMO_ENTRIES = 1_000_000
 _MEMO_WORD_LENGTH = 255
-# Combinations of languages whose words are remembered.
+# Number of combinations of languages whose terms are cached.
 _MEMOS = 64
 
 _Count = Callable[[Iterable[str]], Mapping[str, int]]
 # A phrase as `retriever.search.syntax` reads it.
 _QUOTED = re.compile(r'(?<!\S)["“”]([^"“”]*)["“”]')
 _PLAIN_SIGNS: dict[int, Any] = str.maketrans("’", "'", "\u00ad\u200c\u200d")
-# Characters beside a capital word that can tell whether it is emphasized.
+# Characters before and after a word in capitals that are inspected for emphasis.
 _EMPHASIS_CONTEXT = 40
 _SENTENCE_END = ".!?:;"
 _OPENING_SIGNS = "([{\"'“‘`*_"
-# Signs inside a unit.
+# Signs that may stand inside a unit.
 _UNIT_SIGNS = "-&.:'’‘/"
 _CLOSING_SIGNS = ")]}\"'”’`*_"
 
 
 @dataclass(frozen=True, slots=True)
 class AnalyzerSettings:
-    """The settings of an analyzer; stored with the index.
+    """Settings of an analyzer; stored with the index.
 
     Attributes:
-        language: ``auto`` for that of each passage, a Snowball language ("english", "german", …)
-            or "none" for lower-cased words. With "none", `stemming` and `stop_words` become False.
+        language: ``auto`` to detect the language of each passage, a Snowball language ("english",
+            "german", …), or "none" for lower-cased words. With "none", `stemming` and `stop_words`
+            become False.
         stemming: reduce words to stems; needs a Snowball stemmer for the language.
         stop_words: drop stop words; needs a stop-word list for the language.
-        division: ``icu`` or ``grams`` for scripts without spaces with or without words found by
-            ICU; ``plain`` as in earlier releases. ``auto`` is ``icu`` where it is installed, else
-            ``grams``; an `Analyzer` and an index have one of these.
-        detection: how ``auto`` tells the language of a passage: ``ngrams`` by function words and
-            py3langid; ``words`` as in earlier releases, and where the settings name the language.
-        terms: ``whole`` for terms such as ``3.11.2``, ``c++`` and ``IT`` beside their parts;
-            ``parts`` as in earlier releases, and with the division ``plain``.
+        division: how scripts without spaces are divided. ``icu`` adds the words that ICU finds,
+            ``grams`` has character n-grams alone, ``plain`` is that of earlier releases. ``auto``
+            becomes ``icu`` where ICU is installed, else ``grams``.
+        detection: how ``auto`` detects the language of a passage. ``ngrams`` uses function words
+            and py3langid. ``words`` uses function words alone, as earlier releases did; it is set
+            wherever `language` names a language.
+        terms: ``whole`` adds terms such as ``3.11.2``, ``c++`` and ``IT`` to their parts.
+            ``parts`` has the parts alone, as in earlier releases and with the division ``plain``.
 
     Raises:
         ConfigError: the language is unknown, or has no stemmer or no stop-word list and the
@@ -123,7 +129,7 @@ class AnalyzerSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.language != AUTO:
-            # Nothing is told, so these settings equal those of earlier releases.
+            # Nothing is detected, so the settings equal those of an earlier release.
             object.__setattr__(self, "detection", "words")
         if self.division == "plain":
             object.__setattr__(self, "terms", "parts")
@@ -146,7 +152,7 @@ class AnalyzerSettings:
             raise ConfigError(f"no stop-word list for {self.language!r}: turn stop words off")
 
     def to_json(self) -> dict[str, Any]:
-        """As they are stored, beside `PLAIN`; those of an earlier release as it wrote them."""
+        """Return the values as JSON, as the release that chose them wrote them; see `PLAIN`."""
         values = asdict(self)
         for name in ("detection", "terms"):
             if values[name] == PLAIN[name]:
@@ -154,13 +160,13 @@ class AnalyzerSettings:
         return values
 
     def renewed(self) -> AnalyzerSettings:
-        """With the terms of this release in place of those of an earlier one."""
+        """Return the settings with the terms of this release instead of an earlier one."""
         newest = AnalyzerSettings()
         division = newest.division if self.division == "plain" else self.division
         return replace(self, division=division, terms=newest.terms).resolved()
 
     def resolved(self) -> AnalyzerSettings:
-        """With what is installed here in place of the division ``auto``."""
+        """Return the settings with the installed division instead of ``auto``."""
         if self.division != "auto":
             return self
         return replace(self, division="grams" if find_spec("icu4py") is None else "icu")
@@ -169,7 +175,11 @@ class AnalyzerSettings:
 def reconcile_settings(
     requested: AnalyzerSettings | None, stored: AnalyzerSettings
 ) -> AnalyzerSettings | None:
-    """Return what is asked for, read as the index is if all that a caller chooses is the same."""
+    """Return the requested settings in the stored form if the caller chose nothing else.
+
+    None requests the stored settings. `detection` and `terms` are no choice of the caller. The
+    division ``auto`` accepts any stored division.
+    """
     if requested is None:
         return stored
     same_reading = replace(requested, detection=stored.detection, terms=stored.terms)
@@ -185,10 +195,10 @@ class Analyzer:
     it.
 
     Args:
-        settings: defaults to the language of each text.
-        stop_list: the stop words themselves, as an earlier analyzer's `stop_list` gave them;
-            None takes the language's. An index keeps its own, so that another release of a
-            word list cannot change what its queries mean.
+        settings: by default, each text is analyzed in its own language.
+        stop_list: stop words, in the form of the attribute `stop_list` of an earlier analyzer;
+            None takes the list of the language. An index stores its list, so a new release of a
+            word list cannot change the results of its queries.
 
     Attributes:
         stop_list: the stop words in folded form; for ``auto``, the function words of each
@@ -222,28 +232,28 @@ class Analyzer:
             self.stop_list = _stop_words(language, self._is_plain)
         else:
             self.stop_list = frozenset()
-        # They know no analyzer: a cycle would keep one that nobody needs, with a megabyte of words,
-        # until cycles are collected.
+        # The tables hold no reference to the analyzer. A reference cycle would keep an unused
+        # analyzer, with a megabyte of words, until cycles are collected.
         words = partial(_TermTable, self.settings, self.stop_list, is_whole=self._is_whole)
         self._term_tables = lru_cache(_MEMOS)(words)
 
     @cached_property
     def identity(self) -> str:
-        """Equal for analyzers that give every text the same terms."""
+        """A hash that is equal for analyzers that give every text the same terms."""
         facts = json.dumps([self.settings.to_json(), sorted(self.stop_list)])
         return hashlib.sha256(facts.encode()).hexdigest()
 
     def tokens(self, text: str) -> list[str]:
-        """The terms of `text` in the order of its words, repeated as often as they occur."""
+        """Return the terms of `text` in the order of its words, repeated as often as they occur."""
         return self.analyzed(text)[0]
 
     def analyzed(
         self, text: str, label: str = "", context: str = ""
     ) -> tuple[list[str], tuple[str, ...]]:
-        """The terms of a text, and its languages; none if the settings name the language.
+        """Return the terms of a text, and its languages; none if the settings name the language.
 
-        The distinct terms of a label, read in the languages of the text, follow with `LABEL`
-        before them, but those of `context`, which is the title and the headings in the text.
+        The distinct terms of `label` follow, each prefixed with `LABEL`. They are read in the
+        languages of the text. Terms of `context`, the title and headings in the text, are left out.
         """
         _, units, term_table = self._split_units(text)
         terms = list(chain.from_iterable(map(term_table.__getitem__, units)))
@@ -262,25 +272,31 @@ class Analyzer:
         return terms, term_table.languages if self.settings.language == AUTO else ()
 
     def languages(self, text: str) -> tuple[str, ...]:
-        """The languages of a text; none if the settings name the language."""
+        """Return the languages of a text; none if the settings name the language."""
         return self._split_units(text)[2].languages if self.settings.language == AUTO else ()
 
     def words(self, text: str) -> list[str]:
-        """The words of a text as written; of scripts without spaces, what stands between others."""
-        # Only apostrophes depend on the language: a query needs no more than function words.
+        """Return the words of a text as written; for scripts without spaces, each run of
+        characters.
+        """
+        # Only apostrophes depend on the language, and function words suffice to detect it.
         units = self._split_units(text, languages_by_function_words)[1]
         return separated(units) if self._is_whole else units
 
     def query_tokens(
         self, text: str, held: Mapping[str, int], count: _Count | None = None
     ) -> list[str]:
-        """The terms of a query to an index that holds so many passages of each language.
+        """Return the terms of a query to an index.
 
-        Function words of the query, such as "how do I", have no terms where other words remain;
-        one in quotation marks or in capitals does (docs/ranking.md). Where the query does not tell
-        which language it is in, it has the terms of each but rare ones. By the number of passages
-        with each term, a word of which there is no term also has those that there are in any of
-        them.
+        Function words of the query, such as "how do I", are dropped where other words remain. A
+        function word in quotation marks or in capitals stays (docs/ranking.md). Where the query
+        does not tell its language, it has the terms of each language that is not rare in the index.
+
+        Args:
+            text: the query.
+            held: the number of passages of the index in each language.
+            count: returns the number of passages with each term. With it, a word without a passage
+                also gets its terms in the rare languages, as far as they occur.
         """
         if self.settings.language != AUTO:
             pattern, _, term_table = self._split_units(text)
@@ -307,7 +323,7 @@ class Analyzer:
             return terms
         if all((frequencies := count(terms)).values()):
             return terms
-        equal_counts = dict.fromkeys(held, 1)  # None of them is rare.
+        equal_counts = dict.fromkeys(held, 1)  # No language is rare.
         alternatives = {
             term
             for unit in whole
@@ -322,7 +338,7 @@ class Analyzer:
     def _query_terms(
         self, text: str, pattern: re.Pattern[str], term_table: _TermTable
     ) -> tuple[list[str], set[str]]:
-        """The terms of a query, and the function words in it that have none."""
+        """Return the terms of a query, and its function words that have none."""
         units = pattern.findall(text)
         capitals = []
         if not term_table.capitals.isdisjoint(units):
@@ -341,7 +357,7 @@ class Analyzer:
     def _function_units(
         self, text: str, units: list[str], pattern: re.Pattern[str], term_table: _TermTable
     ) -> set[str]:
-        """The units of a query that are function words."""
+        """Return the units of a query that are function words."""
         folded = list(map(str.lower, units))
         listed, unclear = term_table.function_words
         if listed.isdisjoint(separated(folded) if self._is_whole else folded):
@@ -368,13 +384,13 @@ class Analyzer:
         return dropped_units
 
     def forms(self, word: str, held: Iterable[str]) -> frozenset[str]:
-        """The terms of which a passage with a word has one, in the languages of an index.
+        """Return the terms of a word in the languages of an index.
 
-        Empty if the word is a stop word in one of them.
+        A passage with the word has one of them. Empty if the word is a stop word in a language.
         """
         auto = self.settings.language == AUTO
         languages = possible_languages(word, held) if auto else {self.settings.language}
-        # Nothing is remembered of them: most are words that nobody writes.
+        # The terms are not cached: most are words that nobody writes.
         spans_by_language = [
             self._term_tables((language,)).term_spans(word) for language in sorted(languages)
         ]
@@ -384,12 +400,12 @@ class Analyzer:
     def spans(
         self, text: str, wanted: Set[str] | None = None, held: Iterable[str] | None = None
     ) -> Iterator[tuple[str, int, int]]:
-        """Each term with its place, as `text[start:end]`, in the order of `tokens`.
+        """Yield each term with its place, as `text[start:end]`, in the order of `tokens`.
 
         Offsets count characters of `text` as given, normalized or not. Terms of one word, and of
         characters in a script without spaces, overlap. Words without a `wanted` term are left out.
-        With the languages that an index has, the text is read in each of them, one after the other:
-        no language is told, which can take longer than a query.
+        With `held`, the languages of an index, the text is read in each of them, one after the
+        other. No language is detected then, which can take longer than a query.
         """
         for pattern, term_table in self._readings(text, held):
             for match in pattern.finditer(text):
@@ -404,7 +420,7 @@ class Analyzer:
     def _readings(
         self, text: str, index_languages: Iterable[str] | None
     ) -> Iterator[tuple[re.Pattern[str], _TermTable]]:
-        """Yield what finds the units of a text and what has their terms, for each reading of it."""
+        """Yield the pattern of units and the table of terms for each reading of a text."""
         if index_languages is None or self.settings.language != AUTO:
             pattern, _, term_table = self._split_units(text)
             yield pattern, term_table
@@ -417,7 +433,7 @@ class Analyzer:
     def _split_units(
         self, text: str, languages_of: Callable[..., tuple[str, ...]] | None = None
     ) -> tuple[re.Pattern[str], list[str], _TermTable]:
-        """Return the pattern of units, the units of a text, and the words with their terms."""
+        """Return the pattern of units, the units of a text, and the table of their terms."""
         ascii_only = text.isascii()
         language = self.settings.language
         pattern = self._pattern(ascii_only, language in _APOSTROPHE_SEPARATES)
@@ -453,7 +469,7 @@ class Analyzer:
 
 
 class _TermRule(NamedTuple):
-    """How a word becomes a term."""
+    """The way from a word to a term."""
 
     language: str
     stop_words: frozenset[str]
@@ -462,18 +478,18 @@ class _TermRule(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class _TermTable(dict[str, tuple[str, ...]]):
-    """The terms of units of texts in some languages, computed where missing: a dict, for speed."""
+    """The terms of units of texts in some languages, computed when missing; a dict, for speed."""
 
     settings: AnalyzerSettings
     stop_list: frozenset[str]
     languages: tuple[str, ...]
     is_whole: bool
-    # By the script of a word.
+    # Rules by the script of a word.
     rules: dict[str | None, _TermRule] = field(default_factory=dict)
 
     @cached_property
     def function_words(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The words that are function words in queries, and those that are beside such words."""
+        """The function words of queries, and the words that are so only beside another one."""
         listed, unclear = (
             {word for language in self.languages for word in table.get(language, ())}
             for table in (QUERY_FUNCTION_WORDS, AMBIGUOUS_FUNCTION_WORDS)
@@ -490,7 +506,7 @@ class _TermTable(dict[str, tuple[str, ...]]):
 
     @cached_property
     def capitals(self) -> frozenset[str]:
-        """Stop words and function words in capitals, which are terms where they stand out."""
+        """Stop words and function words in capitals, which are terms where they are emphasized."""
         if not self.settings.stop_words or not self.is_whole:
             return frozenset()
         listed = set(self.common_words)
@@ -504,7 +520,7 @@ class _TermTable(dict[str, tuple[str, ...]]):
     def __missing__(self, unit: str) -> tuple[str, ...]:
         first, hyphen, second = unit.partition("-")
         if unit[1:].islower() and unit.isascii() and unit.isalpha():
-            # Most words, faster.
+            # A faster way for most words.
             terms = tuple(self._terms_of_word(unit))
         elif hyphen and unit.isascii() and first.isalpha() and second.isalpha():
             terms = self._terms_of_compound(first, second)
@@ -513,7 +529,7 @@ class _TermTable(dict[str, tuple[str, ...]]):
             if parts == [(form, 0)]:
                 terms = tuple([term for term, _, _ in self._terms_of_part(form)])
             else:
-                # The terms of most parts are remembered.
+                # The terms of most parts are cached.
                 of_parts = chain.from_iterable([self[part] for part, _ in parts])
                 terms = (*of_parts, *[term for term, _, _ in self._whole_terms(form, parts)])
         if len(unit) <= _MEMO_WORD_LENGTH:
@@ -523,7 +539,7 @@ class _TermTable(dict[str, tuple[str, ...]]):
         return terms
 
     def _terms_of_compound(self, first: str, second: str) -> tuple[str, ...]:
-        """The terms of two words of letters with a hyphen, as `placed` has them, but faster."""
+        """Return the terms of two words of letters with a hyphen, as `term_spans`, but faster."""
         compound = f"{first}-{second}"
         terms = self[first] + self[second]
         if len(compound) <= LONGEST_WHOLE and not self._joins_common_words(compound, False):
@@ -533,7 +549,7 @@ class _TermTable(dict[str, tuple[str, ...]]):
         return terms
 
     def term_spans(self, unit: str) -> Iterator[tuple[str, int, int]]:
-        """The terms of a unit with their places in it."""
+        """Yield the terms of a unit with their offsets in it."""
         form, parts = unit_parts(unit) if self.is_whole else (unit, [(unit, 0)])
         for part, place in parts:
             for term, start, stop in self._terms_of_part(part):
@@ -547,7 +563,7 @@ class _TermTable(dict[str, tuple[str, ...]]):
             if is_word:
                 for term in self._terms_of_word(text):
                     yield term, start, stop
-                # That of "U.S."
+                # The term of "U.S."
                 if len(text) < stop - start and text in self.capitals:
                     yield text, start, stop
             elif term := _fold(text, is_whole=self.is_whole):
@@ -556,14 +572,14 @@ class _TermTable(dict[str, tuple[str, ...]]):
     def _whole_terms(
         self, unit: str, parts: Sequence[tuple[str, int]]
     ) -> Iterator[tuple[str, int, int]]:
-        """The terms of a unit beside those of its parts."""
+        """Yield the terms of a unit that its parts do not have."""
         for text, start, stop, is_word in whole_pieces(unit):
             if not is_word:
                 yield _fold(text, is_whole=self.is_whole), start, stop
             elif not self._joins_common_words(unit[start:stop], unit.count("-") > 1):
                 for term in self._terms_of_word(text):
                     yield term, start, stop
-        # A stop word in capitals stands out in "IT-Support", not in "AT&T".
+        # A stop word in capitals is emphasized in "IT-Support", not in "AT&T".
         if not unit.isupper():
             for part, place in parts:
                 if part in self.capitals:
@@ -586,14 +602,14 @@ class _TermTable(dict[str, tuple[str, ...]]):
                     yield other
 
     def _joins_common_words(self, compound: str, is_long: bool) -> bool:
-        """Whether nobody writes a compound as one word, as "state-of-the-art"."""
+        """Return whether a compound is never written as one word, such as "state-of-the-art"."""
         words = compound.lower().split("-")
         if is_long:
             return not self.common_words.isdisjoint(words)
         return self.common_words.issuperset(words)
 
     def rule(self, script: str | None) -> _TermRule:
-        """How words of a script become terms, whose language may be that of the settings."""
+        """Return the rule for words of a script; the settings may name its language."""
         import Stemmer
 
         language = self.settings.language
@@ -608,7 +624,8 @@ class _TermTable(dict[str, tuple[str, ...]]):
                 w.removeprefix(prefix) for w in stop_words if w.startswith(prefix)
             )
         if self.settings.stemming and language in Stemmer.algorithms():
-            # The dict remembers stems already; a call holds the interpreter's lock, for threads.
+            # The table caches stems already. A call holds the interpreter's lock, which other
+            # threads need.
             stem = Stemmer.Stemmer(language, 0).stemWord
         rule = self.rules[script] = _TermRule(language, stop_words, stem)
         return rule
@@ -617,10 +634,10 @@ class _TermTable(dict[str, tuple[str, ...]]):
 def _emphasized_spans(
     text: str, units: Iterable[str], capitals: frozenset[str]
 ) -> Iterator[tuple[str, int, int]]:
-    """The stop words of a text that are written in capitals and mean something, with their places.
+    """Yield the stop words of a text that are emphasized by capitals, with their offsets.
 
-    Words in capitals among such words are a heading or a shout. One letter is a word where it
-    neither begins a sentence nor a line: "vitamin A".
+    Words in capitals among other such words are a heading or a shout. A single letter is a word
+    where it begins neither a sentence nor a line: "vitamin A".
     """
     for word in sorted(capitals.intersection(units)):
         start = text.find(word)
@@ -632,7 +649,7 @@ def _emphasized_spans(
 
 
 def _is_emphasized(text: str, start: int, stop: int) -> bool:
-    """Whether a word in capitals is a unit and stands out from the words beside it."""
+    """Return whether a word in capitals is a unit and differs from the words beside it."""
     sign = text[stop : stop + 1]
     following = text[stop + 1 : stop + 2]
     if sign.isalnum() or (sign and sign in "_+#") or (following.isalnum() and sign in _UNIT_SIGNS):
@@ -662,7 +679,7 @@ def _fold(
     ascii_digits_only: bool = True,
     is_whole: bool = False,
 ) -> str:
-    """NFKC, lower case, a plain apostrophe, nothing invisible."""
+    """Return a word in NFKC and lower case, with plain apostrophes and no invisible characters."""
     if word.isascii() and not turkish:
         return word.lower()
     word = normalized("NFKC", word)
@@ -677,7 +694,7 @@ def _fold(
 
 
 def _available_languages() -> tuple[frozenset[str], frozenset[str]]:
-    """The languages that have a stemmer, and those that have a list of stop words."""
+    """Return the languages that have a stemmer, and those that have a list of stop words."""
     import Stemmer
     from stop_words import AVAILABLE_LANGUAGES
 
@@ -688,7 +705,7 @@ def _available_languages() -> tuple[frozenset[str], frozenset[str]]:
 
 @cache
 def _stop_words(language: str, is_plain: bool) -> frozenset[str]:
-    """The stop words of a language in folded form."""
+    """Return the stop words of a language in folded form."""
     turkish = language == "turkish"
     splits = language in _APOSTROPHE_SEPARATES
     language = _SAME_STOP_WORDS.get(language, language)
@@ -699,7 +716,7 @@ def _stop_words(language: str, is_plain: bool) -> frozenset[str]:
     stop_words = set()
     for entry in chain(get_stop_words(language), _DANISH if language == "danish" else ()):
         folded = _fold(entry, turkish, not is_plain)
-        # The lists hold phrases and punctuation too; only an entry that is one word can be met.
+        # The lists also hold phrases and punctuation. Only an entry that is one word can match.
         if len(words := word_pattern(folded.isascii(), splits, True).findall(folded)) == 1:
             stop_words.update(words)
     return frozenset(stop_words)

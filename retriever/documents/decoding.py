@@ -1,7 +1,7 @@
-"""Encodings of text: as named, as a byte-order mark says, UTF-8, or what chardet detects.
+"""Encodings of text: the named one, that of a byte-order mark, UTF-8, or what chardet detects.
 
-A few bytes that are not of the encoding are replaced by U+FFFD and counted, as is NUL.
-`benchmarks/encodings.py` measures the bounds.
+A few bytes that do not fit the encoding are replaced by U+FFFD and counted, as is NUL.
+`benchmarks/encodings.py` measures the limits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from retriever.documents.kinds import Loss
 from retriever.errors import ConfigError
 
-# The longer ones first.
+# Byte-order marks, the longer ones first.
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -25,9 +25,9 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 WESTERN = "cp1252"
-# What browsers read (https://encoding.spec.whatwg.org/#names-and-labels) by Python's names of the
-# encodings. Others are not read in a page or a mail: Punycode takes quadratic time. ASCII says no
-# more than no name.
+# Encodings of browsers (https://encoding.spec.whatwg.org/#names-and-labels) by Python's names.
+# Others are not used for a page or a mail; Punycode, for one, takes quadratic time. The name ASCII
+# says no more than no name.
 _BROWSER_ENCODINGS: dict[str, str | None] = {
     **{f"iso8859-{part}": f"iso8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
     **{f"cp{page}": f"cp{page}" for page in (866, 932, 949, 874, *range(1250, 1259))},
@@ -63,32 +63,32 @@ _LABELS = {
     "windows-874": "cp874",
     "windows-949": "cp949",
 }
-# Queries, judgments and data sets have no option.
+# Remedy for bytes in a wrong encoding. Files of queries and judgments have no such setting.
 REMEDY = "convert it to UTF-8, or give `--set encoding=NAME` if the command has that setting"
 _REPLACEMENT = "\ufffd"
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_BYTES = bytes(range(128))
 _NULS = re.compile(rb"\0+")
 _NUL_CHARACTERS = re.compile("\0+")
-# Bytes for each run of NUL in a text: UTF-16 and programs have more runs.
+# Bytes per run of NUL in a text. UTF-16 and binary files have more runs.
 _NUL_SPACING = 100
-# Shares of the bytes above 127 that are in valid sequences. From the first on a text has a few bad
-# bytes, below the second it is in another encoding, and between the two it is damaged.
+# Shares of the bytes above 127 that are in valid sequences. From the first share on, a text has a
+# few bad bytes. Below the second, it is in another encoding. Between the two it is damaged.
 _LEAST_VALID = 0.9
 _LEAST_DAMAGED = 0.5
-# The least confidence of chardet, and that for bytes of which so many are UTF-8: short texts in
-# EUC-JP, Windows-874 and CP866 have up to 0.62, and damaged UTF-8 is never guessed so surely.
+# The least confidence of chardet in general, and for bytes that are largely UTF-8. Short texts in
+# EUC-JP, Windows-874 and CP866 have up to 0.62; damaged UTF-8 never reaches the second.
 _CONFIDENCE = 0.05
 _SURE = 0.7
-# Bytes that chardet looks at, and around each byte above 127 that is among them.
+# Bytes that chardet reads, and bytes around each byte above 127 that are among them.
 _SAMPLE = 1 << 16
 _CONTEXT = 1 << 10
-# The beginning of a shift in ISO-2022, which is ASCII otherwise.
+# The beginning of an escape sequence of ISO-2022, which is ASCII otherwise.
 _SHIFT = b"\x1b$"
-# Bytes above 127 of a text that are too few for chardet, and the confidence below which it often
-# errs in languages of Western Europe. There a text is Windows-1252 if all of these bytes are
-# letters of words that are ASCII for the most part, words of one letter, or punctuation. A bad
-# byte is seldom any of these.
+# The number of bytes above 127 that is too small for chardet, and the confidence below which it
+# often errs in languages of Western Europe. Such a text is Windows-1252 if each of these bytes is a
+# letter of a mostly ASCII word, a word of one letter, or punctuation. A bad byte is seldom any of
+# these.
 _FEWEST = 2
 _UNSURE = 0.12
 _LETTERS = rb"A-Za-z\x8a\x8c\x8e\x9a\x9c\x9e\x9f\xc0-\xd6\xd8-\xf6\xf8-\xff"
@@ -117,14 +117,13 @@ _CHARSET = re.compile(
 
 
 class DecodedText(NamedTuple):
-    """A text, and what became of its bytes.
+    """A text, the encoding of its bytes, and the number of bad ones.
 
     Attributes:
-        text: without a byte-order mark and NUL.
+        text: the text without a byte-order mark and NUL.
         encoding: the encoding of the bytes.
-        is_detected: whether nobody named the encoding, and it is not UTF-8.
-        replaced: how often bad bytes or NUL are replaced by U+FFFD; a run of NUL counts once, and
-            so does a character that is cut.
+        is_detected: whether the encoding was detected and is not UTF-8.
+        replaced: number of replacements by U+FFFD. A run of NUL and a cut character count once.
     """
 
     text: str
@@ -137,7 +136,7 @@ _records: ContextVar[list[DecodedText] | None] = ContextVar("_records", default=
 
 
 def check_encoding(name: str | None) -> None:
-    """Raise ConfigError for a name that is not one of an encoding of text."""
+    """Raise ConfigError unless a name is None or names an encoding of text."""
     try:
         "".encode(name or "utf-8")
     except (LookupError, UnicodeError, TypeError) as error:
@@ -147,7 +146,7 @@ def check_encoding(name: str | None) -> None:
 
 
 def encoding_fault(encoding: str, error: UnicodeError) -> str:
-    """What is wrong with bytes that are not in the encoding that they should be in."""
+    """Describe bytes that are not in the expected encoding."""
     return f"not {encoding}: {error}; {REMEDY}"
 
 
@@ -194,10 +193,10 @@ def _is_western(content: bytes) -> bool:
 
 
 def _guess(sample: bytes, confidence: float) -> str | None:
-    """The encoding that chardet finds with this confidence; None if that is UTF-8 or none."""
+    """Return the encoding that chardet finds with this confidence; None for UTF-8 or none."""
     from chardet import EncodingEra, detect
 
-    # Without the encodings of mainframes, in which no character is as in ASCII.
+    # Encodings of mainframes share no character with ASCII.
     era = EncodingEra.ALL & ~EncodingEra.MAINFRAME
     guess = detect(sample, should_rename_legacy=False, encoding_era=era, max_bytes=_SAMPLE)
     if guess["encoding"] is None or guess["confidence"] < confidence:
@@ -216,13 +215,13 @@ def _has_many_nuls(content: bytes) -> bool:
 
 
 def _has_one_fault(content: bytes) -> bool:
-    """Whether one byte or cut character is no UTF-8."""
+    """Return whether exactly one byte or cut character is no UTF-8."""
     text = content.decode("utf-8", "replace")
     return text.count(_REPLACEMENT) - content.count(_REPLACEMENT.encode()) == 1
 
 
 def _sample(content: bytes) -> bytes:
-    """The lines around bytes above 127, the first of them."""
+    """Return the lines around the first bytes above 127."""
     parts: list[bytes] = []
     size = 0
     end = 0
@@ -234,21 +233,21 @@ def _sample(content: bytes) -> bytes:
         end = content.find(b"\n", last, last + _CONTEXT) + 1 or last + _CONTEXT
         parts.append(content[start:end])
         size += len(parts[-1])
-    # A NUL would be taken for a sign that the bytes are no text.
+    # chardet takes a NUL as a sign of binary data.
     return b"".join(parts).replace(b"\0", b"")
 
 
 def page_text(content: bytes, encoding: str | None = None) -> str:
-    """The text of a page in an encoding, else in the one that it says it has itself."""
+    """Return the text of a page in an encoding, else in the one that the page declares."""
     declared = _CHARSET.search(content[:4096])
-    # A page in UTF-16 could not say so in ASCII.
+    # A page in UTF-16 cannot declare it in ASCII.
     if encoding is None and declared is not None and not declared[1].lower().startswith(b"utf-16"):
         encoding = browser_encoding(declared[1].decode())
     return text_of(content, encoding)
 
 
 def browser_encoding(label: str | None) -> str | None:
-    """The encoding that browsers read by a label of a page or a mail; None if it names none."""
+    """Return the encoding that browsers use for a label of a page or a mail; None if unknown."""
     label = (label or "").strip().lower().removeprefix("x-")
     with suppress(LookupError, ValueError):
         return _BROWSER_ENCODINGS.get(codecs.lookup(_LABELS.get(label, label)).name)
@@ -256,7 +255,7 @@ def browser_encoding(label: str | None) -> str | None:
 
 
 def text_of(content: bytes, encoding: str | None) -> str:
-    """A text in an encoding, else in the one that `decode` detects; bad bytes are replaced."""
+    """Decode a text in an encoding, else in the detected one; replace bad bytes."""
     decoded = _decoded(content, encoding)
     if (records := _records.get()) is not None:
         records.append(decoded)
@@ -264,7 +263,7 @@ def text_of(content: bytes, encoding: str | None) -> str:
 
 
 def _decoded(content: bytes, encoding: str | None) -> DecodedText:
-    # A page that names another encoding may be UTF-8, which few other texts are by chance.
+    # A page that names another encoding may be UTF-8. Few other texts are valid UTF-8 by chance.
     for name in (encoding, "utf-8"):
         with suppress(UnicodeDecodeError):
             return DecodedText(_unmarked(content.decode(name or "utf-8")), name or "utf-8")
@@ -281,7 +280,7 @@ def _unmarked(text: str) -> str:
 
 
 def byte_losses(texts: Iterable[DecodedText]) -> tuple[Loss, ...]:
-    """Name the bad bytes of the texts of a file, if there are any."""
+    """Return a loss per encoding for the bad bytes in the texts of a file."""
     replaced: dict[str, int] = {}
     for text in texts:
         if text.replaced:
@@ -298,7 +297,7 @@ def byte_losses(texts: Iterable[DecodedText]) -> tuple[Loss, ...]:
 
 @contextmanager
 def recorded_texts() -> Iterator[list[DecodedText]]:
-    """Collect what `text_of` and `page_text` decode, so that readers need not pass it on."""
+    """Collect the results of `text_of` and `page_text`, so that readers need not pass them on."""
     records: list[DecodedText] = []
     token = _records.set(records)
     try:

@@ -1,7 +1,7 @@
-"""From a text to units, and from a unit to the words and characters that become terms.
+"""The division of text into units, and of units into the words and characters that become terms.
 
-A unit is a run of a script without spaces, or of other letters and digits with what joins them in
-an identifier.
+A unit is a run of characters of a script without spaces, or a run of other letters and digits with
+the signs that join them in an identifier.
 """
 
 from __future__ import annotations
@@ -26,46 +26,47 @@ _SYLLABIC = (
     "\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa7f\u1780-\u17d3\u17d7\u17dc\u17dd"
 )
 _HANGUL = "\u1100-\u11ff\u3131-\u318e\ua960-\ua97c\uac00-\ud7fb"
-# Marks that Unicode does not call marks: half-width kana voicing, soft hyphen, zero-width joiners.
+# Characters that act as marks but are none in Unicode: half-width kana voicing, soft hyphen,
+# zero-width joiners.
 MARK_LIKE = "\uff9e\uff9f\u00ad\u200c\u200d"
 # Invisible characters inside words: grapheme joiner, zero-width spaces, marks of direction.
 _INVISIBLE = "\u034f\u061c\u180e\u200b\u200e\u200f\u2060\ufeff"
-# What people write for an apostrophe and for a hyphen; dashes that stand between words are none.
+# Characters used as an apostrophe and as a hyphen. Dashes between words are none.
 APOSTROPHES = "'`\u00b4\u02bb\u02bc\u2018\u2019\u201b\uff07"
 _HYPHENS = "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d-"
-# One form of each, of the same length.
+# One form of each of these signs, of the same length.
 CANONICAL_SIGNS: Mapping[int, str | None] = {
     **dict.fromkeys(map(ord, APOSTROPHES), "'"),
     **dict.fromkeys(map(ord, _HYPHENS), "-"),
     ord("\uff06"): "&",
 }
-# The same in a folded word, without what nobody sees.
+# The same for a folded word, without invisible characters.
 FOLDED_SIGNS = {**CANONICAL_SIGNS, **dict.fromkeys(map(ord, f"\u00ad\u200c\u200d{_INVISIBLE}"))}
 _SPACELESS = re.compile(f"[{CJK}{_SYLLABIC}]")
 _IS_CJK = re.compile(f"[{CJK}]")
 _IS_HANGUL = re.compile(f"[{_HANGUL}]")
-# Not numbers and abbreviations, such as "3.5" and "U.S".
+# A dotted path, but no number or abbreviation such as "3.5" and "U.S".
 _DOTTED = re.compile(r"(?![\d.]+$)[^.]{2,}(\.[^.]{2,})+")
 _WORDS = re.compile("[^._]+")
 _HUMP = re.compile("[a-z0-9][A-Z]|[A-Z]{2}[a-z]{2}")
 _HUMPED = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
-# What joins words in a unit that may hold whole terms: hyphens, "AT&T", times and addresses of
+# Signs that join words in a unit with whole terms: hyphens, "AT&T", times and addresses of
 # machines, dates, "C++17".
 _WHOLE_JOINTS = (
     f"[&\uff06{_HYPHENS}]|(?<=[0-9A-Fa-f])::?(?=[0-9A-Fa-f])|(?<=[0-9])/(?=[0-9])"
     r"|(?<=[A-Za-z])\+\+(?=[0-9])"
 )
-# More of them are no term that people type.
+# Maximum number of joints in a term that people type.
 _MOST_JOINTS = 15
-# A flag of a command and a name such as ".NET" begin a text or stand behind these.
+# Signs before a flag of a command and before a name such as ".NET".
 _OPENING = "\\s(\\[{\"'`|“‘"
 _PREFIX = rf"(?:-(?<![^{_OPENING}]-)-?(?=[^\W\d_])|\.(?<![^{_OPENING}]\.)(?=[^\W\d_])|)"
 _SUFFIX = r"(?:\+\+?(?![\w+#])|#(?![\w+#]))?"
 _JOINTS = re.compile(f"[&\uff06:/+#{_HYPHENS}]+")
 _ASCII_JOINTS = str.maketrans(dict.fromkeys("&:/+#-", " "))
 _BETWEEN_JOINTS = re.compile("[^-&:/+#]+")
-# Terms that stand as they are written. Each begins where a word does, or a row of digits, so that
-# no character is read twice.
+# Terms that stay as written. Each begins at a word or a row of digits, so no character is read
+# twice.
 _PREFIXED = re.compile(r"^(?:--?[^&:/+#]+|\.[^-&:/+#]+)")
 _SIGNED = re.compile(r"(?<![^-&:/+#._'])([^-&:/+#._']+(?:\+\+?|#))[0-9]*")
 _AND = re.compile("(?<![^-:/+#._'])[A-Za-z0-9]{1,5}(?:&[A-Za-z0-9]{1,5}){1,3}(?![^-:/+#._'])")
@@ -80,38 +81,38 @@ _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _MEASURE = re.compile(r"(\d+)(?!(?:st|nd|rd|th)$)([A-Za-zµμ]{1,5})")
 # A name with a number, such as "GPT4" and "B12a".
 _NUMBERED = re.compile(r"[A-Za-z]{1,12}\d{1,8}[A-Za-z]?")
-# Compounds, and their hyphens that are left out: those before letters.
+# Compounds, and the hyphens that a joined compound lacks: those before letters.
 _HYPHENED = re.compile("[^&:/+#._']+")
 _WORD_OF_COMPOUND = re.compile("[^-]+")
 _REMOVED = re.compile(r"-(?!\d)")
 _BEFORE_DIGIT = re.compile(r"(?<=[^\W\d_])(?=\d)")
-# Scripts from Hebrew to Mongolian join no words.
+# Scripts from Hebrew to Mongolian do not join words.
 _UNJOINED = re.compile("[\u0590-\u1dff]")
-# Characters of the longest whole term, and words of a compound; more are no term that people type.
+# Maximum length of a whole term in characters, and of a compound in words.
 LONGEST_WHOLE = 40
 _MOST_WORDS = 5
-# Numbers of an address; a longer row is no version.
+# Numbers of an address; a version has fewer.
 _MOST_NUMBERS = 4
-# Characters of a compound that is joined in any case, and of a prefix before a longer word, as in
-# "co-operation". With all compounds joined, the postings of SciFact are 7% larger.
+# Maximum length of a compound that is always joined, and of a prefix before a longer word, as in
+# "co-operation". If all compounds were joined, the postings of SciFact would be 7% larger.
 _LONGEST_JOINED = 10
 _LONGEST_PREFIX = 4
-# What is left of a decomposed Latin or Greek word without accents; of other scripts only what
-# their writers leave out.
+# Accents to remove from a decomposed word. In Latin and Greek these are all accents, in other
+# scripts only those that writers leave out.
 _ACCENTS = re.compile(
     "(?<=[A-Za-z\u0370-\u03ff])[\u0300-\u036f]+|(?<=е)\u0308|(?<=[а-яєіў])[\u0300\u0301]"
     "|[\u0591-\u05c7\u0640\u064b-\u0652\u0670]"
 )
-# A decomposed Hangul syllable; bounded, since each of a row of consonants could begin one.
+# A decomposed Hangul syllable. The bounds prevent a row of consonants from being tried at each.
 _SYLLABLE = "[\u1100-\u115f]{1,4}[\u1160-\u11a7]{1,4}[\u11a8-\u11ff]{0,4}"
-# Combining characters in a row that are put in order.
+# Maximum number of combining characters in a row that are put in order.
 _MOST_COMBINING = 30
 _LETTERS = str.maketrans(
     {"ß": "ss", "æ": "ae", "œ": "oe", "þ": "th"} | dict(zip("øłđðı", "olddi", strict=True))
 )
-# Terms do not depend on the Unicode version of the interpreter, and the first text that is not
-# ASCII costs no look at all characters. Both are those of Unicode 14.0, in hexadecimal, as
-# `test_scripts` computes them: the marks (general category M) and the zeros of decimal digits.
+# Marks (general category M) and zeros of decimal digits of Unicode 14.0, in hexadecimal, as
+# `test_scripts` computes them. With these lists, terms do not depend on the interpreter's version
+# of Unicode, and the first text that is not ASCII need not scan all characters.
 _MARKS = """
     300-36f 483-489 591-5bd 5bf 5c1-5c2 5c4-5c5 5c7 610-61a 64b-65f 670 6d6-6dc 6df-6e4 6e7-6e8
     6ea-6ed 711 730-74a 7a6-7b0 7eb-7f3 7fd 816-819 81b-823 825-827 829-82d 859-85b 898-89f
@@ -154,7 +155,7 @@ NormalForm = Literal["NFC", "NFD", "NFKC"]
 
 
 class Piece(NamedTuple):
-    """A part of a unit; a word is to be stemmed, all else is a term as it is."""
+    """A part of a unit. A word is stemmed; any other piece is a term as it is."""
 
     text: str
     start: int
@@ -166,14 +167,15 @@ class Piece(NamedTuple):
 def word_pattern(
     ascii_only: bool, splits_apostrophe: bool, is_plain: bool, is_whole: bool = False
 ) -> re.Pattern[str]:
-    """The pattern of a unit, or by the division ``plain`` of a word; ASCII text is read faster.
+    """Return the pattern of a unit, or of a word for the division ``plain``.
 
-    With `is_whole`, a unit goes on at hyphens and other signs inside a term, see `whole_pieces`.
+    ASCII text has a faster pattern. With `is_whole`, a unit continues at hyphens and other signs
+    inside a term; see `whole_pieces`.
     """
     apostrophes = "" if splits_apostrophe else APOSTROPHES if is_whole else "'’"
     joints = [] if is_plain else [r"\.?_+", r"\."]
     joints += [f"[{apostrophes}]"] if apostrophes else []
-    # Most words end here, without what makes longer units slow.
+    # Most words end here, without the slower pattern of longer units.
     signs = "._" + apostrophes + (f"&:/+#{_HYPHENS}" if is_whole else "")
     alone = f"[A-Za-z0-9]++(?![{signs}]" + ("" if ascii_only else r"|[^\x00-\x7f]") + ")|"
     spaceless = ""
@@ -195,15 +197,15 @@ def word_pattern(
 
 
 def separated(units: Iterable[str]) -> list[str]:
-    """The parts of units, as `unit_parts` divides them."""
+    """Return the parts of units, divided as `unit_parts` does."""
     text = " ".join(units)
-    # `str.translate` is fast for ASCII alone.
+    # `str.translate` is fast for ASCII only.
     text = text.translate(_ASCII_JOINTS) if text.isascii() else _JOINTS.sub(" ", text)
     return text.replace(" .", " ").removeprefix(".").split()
 
 
 def unit_parts(unit: str) -> tuple[str, list[tuple[str, int]]]:
-    """A unit with signs in `CANONICAL_SIGNS`, and its words and identifiers with their places."""
+    """Return a unit with `CANONICAL_SIGNS`, and its words and identifiers with their offsets."""
     form = unit.replace("`", "'") if unit.isascii() else unit.translate(CANONICAL_SIGNS)
     if form.isalnum():
         return form, [(form, 0)]
@@ -214,10 +216,10 @@ def unit_parts(unit: str) -> tuple[str, list[tuple[str, int]]]:
 
 
 def whole_pieces(unit: str) -> Iterator[Piece]:
-    """The terms of a unit with signs in `CANONICAL_SIGNS` beside those of its parts.
+    """Yield the terms of a unit with `CANONICAL_SIGNS` that its parts do not have.
 
-    Some stand as they are written, such as ``2024-05-01``, ``c++`` and ``--no-cache``. Words that
-    hyphens part are joined: ``email``, ``gpt-4``.
+    Some stay as written, such as ``2024-05-01``, ``c++`` and ``--no-cache``. Words with hyphens
+    between them are joined: ``email``, ``gpt-4``.
     """
     patterns = [_NUMBERS]
     if _UNUSUAL.search(unit):
@@ -233,12 +235,12 @@ def whole_pieces(unit: str) -> Iterator[Piece]:
 
 
 def _compound_pieces(unit: str) -> Iterator[Piece]:
-    """The compounds of a unit as single words."""
+    """Yield the compounds of a unit as single words."""
     for match in _HYPHENED.finditer(unit):
         words = list(_WORD_OF_COMPOUND.finditer(match.group()))
         if not 1 < len(words) <= _MOST_WORDS or _length(match) > LONGEST_WHOLE:
             continue
-        # Two words, or all of them and each two.
+        # All words together, and each pair of neighbors.
         for first, last in dict.fromkeys([(words[0], words[-1]), *pairwise(words)]):
             start = match.start() + first.start()
             stop = match.start() + last.end()
@@ -248,10 +250,10 @@ def _compound_pieces(unit: str) -> Iterator[Piece]:
 
 
 def join_compound(compound: str, is_long: bool = False) -> str:
-    """A hyphened compound as one word: ``email``, ``gpt-4``; empty if nobody writes it so.
+    """Return a hyphened compound as one word: ``email``, ``gpt-4``; empty if it is never joined.
 
-    A short word is written so, and one with a prefix, unless it is a part of a longer compound.
-    Digits are behind a hyphen: "5-10" is not 510, and "GPT4" is ``gpt-4`` too.
+    Short compounds are joined, and those with a prefix unless they belong to a longer compound.
+    Digits keep the hyphen before them: "5-10" is not 510, and "GPT4" is ``gpt-4`` too.
     """
     text = normalized("NFC", compound)
     prefix = text.partition("-")[0]
@@ -261,20 +263,20 @@ def join_compound(compound: str, is_long: bool = False) -> str:
 
 
 def _length(match: re.Match[str]) -> int:
-    """The length of what matches, whatever its normal form."""
+    """Return the length of a match in NFC."""
     return len(normalized("NFC", match.group()))
 
 
 def _with_hyphens(word: str) -> str:
-    """A word with hyphens before digits alone."""
+    """Return a word with hyphens only before digits."""
     return _BEFORE_DIGIT.sub("-", _REMOVED.sub("", word))
 
 
 def divide(unit: str, division: str, is_whole: bool = False) -> Iterator[Piece]:
-    """The pieces of a unit with their places: itself, if the division is ``plain``.
+    """Yield the pieces of a unit with their offsets; the division ``plain`` yields the unit.
 
-    With `is_whole`, the unit is one of `unit_parts`, and more is a piece: ``3.11.2``, ``usa`` of
-    "U.S.A", ``5`` and ``kg`` of "5kg", ``gpt-4`` of "GPT4".
+    With `is_whole`, the unit is one of `unit_parts`, and there are more pieces: ``3.11.2``, ``usa``
+    of "U.S.A", ``5`` and ``kg`` of "5kg", ``gpt-4`` of "GPT4".
     """
     if division == "plain":
         yield Piece(unit, 0, len(unit), True)
@@ -288,29 +290,32 @@ def divide(unit: str, division: str, is_whole: bool = False) -> Iterator[Piece]:
         yield Piece(unit, 0, len(unit), False)
         yield from _identifier_pieces(unit)
     for match in _WORDS.finditer(unit):
-        word = match.group()
-        start = match.start()
-        yield Piece(word, start, match.end(), True)
-        if is_whole and word[0].isdigit() and (measure := _MEASURE.fullmatch(word)):
-            yield Piece(measure[1], start, start + measure.end(1), False)
-            yield Piece(measure[2], start + measure.start(2), match.end(), True)
-        elif word.isascii() and _HUMP.search(word):
-            parts = [part for part in _HUMPED.finditer(word) if len(part.group()) > 1]
-            for part in parts:
-                yield Piece(part.group(), start + part.start(), start + part.end(), True)
-        elif _IS_HANGUL.match(word):
-            characters = _characters(word, "NFC")
-            for piece in _character_ngrams(characters, 2) if len(characters) > 1 else ():
-                yield piece._replace(start=start + piece.start, stop=start + piece.stop)
+        yield from _word_pieces(match.group(), match.start(), is_whole)
     if is_whole and "." in unit:
         yield from _dotted_pieces(unit)
     elif is_whole and _NUMBERED.fullmatch(unit):
-        # "GPT-4" has this term too, and "GPT4" has more that it is written as.
+        # "GPT4" shares this term with "GPT-4".
         yield Piece(_with_hyphens(unit), 0, len(unit), False)
 
 
+def _word_pieces(word: str, start: int, is_whole: bool) -> Iterator[Piece]:
+    """Yield a word at offset `start` of a unit, and the parts that are terms of their own."""
+    yield Piece(word, start, start + len(word), True)
+    if is_whole and word[0].isdigit() and (measure := _MEASURE.fullmatch(word)):
+        yield Piece(measure[1], start, start + measure.end(1), False)
+        yield Piece(measure[2], start + measure.start(2), start + len(word), True)
+    elif word.isascii() and _HUMP.search(word):
+        for part in _HUMPED.finditer(word):
+            if len(part.group()) > 1:
+                yield Piece(part.group(), start + part.start(), start + part.end(), True)
+    elif _IS_HANGUL.match(word):
+        characters = _characters(word, "NFC")
+        for piece in _character_ngrams(characters, 2) if len(characters) > 1 else ():
+            yield piece._replace(start=start + piece.start, stop=start + piece.stop)
+
+
 def _identifier_pieces(path: str) -> Iterator[Piece]:
-    """The names with underscores in a dotted path."""
+    """Yield the names with underscores in a dotted path."""
     for match in re.finditer(r"[^.]+", path if "." in path else ""):
         name = match.group().strip("_")
         if "_" in name:
@@ -319,11 +324,11 @@ def _identifier_pieces(path: str) -> Iterator[Piece]:
 
 
 def _dotted_pieces(unit: str) -> Iterator[Piece]:
-    """The versions and decimal numbers in a part of a unit, or its letters joined."""
+    """Yield the versions and decimal numbers in a part of a unit, or its initials joined."""
     for match in _VERSIONS.finditer(unit):
         if match.end() - match.start() <= LONGEST_WHOLE:
             yield Piece(match.group(), *match.span(), False)
-            # A version is also found by its first numbers, an address by those of its network.
+            # A version is also found by its first numbers, an address is not.
             dots = [dot.start() for dot in re.finditer(r"\.", match.group())]
             for dot in dots[1:] if len(dots) < _MOST_NUMBERS else ():
                 yield Piece(match.group()[:dot], match.start(), match.start() + dot, False)
@@ -332,7 +337,7 @@ def _dotted_pieces(unit: str) -> Iterator[Piece]:
 
 
 def _spaceless_pieces(characters: list[Piece], size: int, with_words: bool) -> Iterator[Piece]:
-    """Words, single characters where pairs are made, and pairs or triples."""
+    """Yield words, single characters where pairs are made, and pairs or triples."""
     if with_words:
         first = 0
         for word in _word_breaker()("".join(character.text for character in characters), "und"):
@@ -354,7 +359,7 @@ def _character_ngrams(characters: list[Piece], size: int) -> Iterator[Piece]:
 
 
 def _characters(run: str, form: NormalForm) -> list[Piece]:
-    """The characters of the normal form of a run, each with the place of its cluster."""
+    """Return the characters of the normal form of a run, each with the offsets of its cluster."""
     return [
         Piece(character, *match.span(), False)
         for match in _clusters().finditer(run)
@@ -364,7 +369,7 @@ def _characters(run: str, form: NormalForm) -> list[Piece]:
 
 @cache
 def _word_breaker() -> Callable[[str, str], Iterable[str]]:
-    """What finds words by ICU's dictionaries in a run of a script without spaces."""
+    """Return ICU's function that divides a run of a script without spaces into words."""
     require_extra("scripts", "the analyzer of an index with words found by ICU", "icu4py")
     from icu4py.breakers import WordBreaker
 
@@ -373,19 +378,19 @@ def _word_breaker() -> Callable[[str, str], Iterable[str]]:
 
 
 def without_accents(word: str) -> str:
-    """A folded word as people type it who leave out accents."""
+    """Return a folded word without accents, as people type it who leave them out."""
     bare = _ACCENTS.sub("", normalized("NFD", word)).translate(_LETTERS)
     return normalized("NFC", bare)
 
 
 def normalized(form: NormalForm, text: str) -> str:
-    """A text in a normal form, without more than 30 combining characters in a row.
+    """Return a text in a normal form, with at most 30 combining characters in a row.
 
-    Putting them in order takes Python quadratic time, and no language needs more of them (Unicode
+    Python takes quadratic time to put them in order, and no language needs more of them (Unicode
     Standard Annex 15, section 12.2).
     """
     if len(text) > _MOST_COMBINING and not text.isascii():
-        # Three of a longer row are neighbors in this sample, with which most texts are done.
+        # The sample has three neighbors of any longer row. For most texts it settles the question.
         sample = bytes(map(bool, map(unicodedata.combining, text[:: _MOST_COMBINING // 3])))
         if b"\1\1\1" in sample or "\uff9e" in text or "\uff9f" in text:
             text = _combining_rows().sub(lambda row: row[0][:_MOST_COMBINING], text)
@@ -394,35 +399,43 @@ def normalized(form: NormalForm, text: str) -> str:
 
 @cache
 def _combining_rows() -> re.Pattern[str]:
-    """Too many characters in a row that are put in order; half-width voicing marks become such."""
+    """Return the pattern of too many combining characters in a row.
+
+    Half-width voicing marks become combining characters in NFKC.
+    """
     combining = _combining_characters() + "\uff9e\uff9f"
-    # A pattern that begins with a set is searched for several times as fast.
+    # A pattern that begins with a set is several times as fast to search for.
     return re.compile(f"[{combining}][{combining}]{{{_MOST_COMBINING},}}")
 
 
 @cache
 def _clusters() -> re.Pattern[str]:
-    """A character with its marks and what stands below it; a decomposed Hangul syllable."""
+    """Return the pattern of a character with its marks and subjoined letters, or of a syllable.
+
+    A syllable is one of decomposed Hangul.
+    """
     marks = f"(?:[{mark_ranges()}{MARK_LIKE}]|(?<=[\u1039\u17d2]).)"
     return re.compile(f"(?s:{_SYLLABLE}|.){marks}*")
 
 
 @cache
 def ascii_digits() -> dict[int, str]:
-    """The decimal digits of all scripts of the first plane, as a table for `str.translate`."""
+    """Return a table for `str.translate` with the decimal digits of all scripts of the first
+    plane.
+    """
     zeros = [int(code, 16) for code in _ZEROS.split()]
     return {zero + digit: str(digit) for zero in zeros for digit in range(10)}
 
 
 @cache
 def mark_ranges() -> str:
-    """The marks of Unicode, for which `re` has no name, as the inside of a set."""
+    """Return the marks of Unicode, for which `re` has no name, as the inside of a set."""
     runs = [[chr(int(code, 16)) for code in run.split("-")] for run in _MARKS.split()]
     return "".join(map("-".join, runs))
 
 
 def _combining_characters() -> str:
-    """The characters that are put in order, as the inside of a set."""
+    """Return the combining characters as the inside of a set."""
     # Planes 2 to 13 hold ideographs or nothing, the last two are private.
     planes = chain(range(0x300, 0x20000), range(0xE0000, 0xF0000))
     members = [character for character in map(chr, planes) if unicodedata.combining(character)]

@@ -1,6 +1,6 @@
-"""Files whose suffix names no kind: mails and mailboxes, scripts and plain text, by first bytes.
+"""Files whose suffix names no kind: mails, mailboxes, scripts and plain text, by first bytes.
 
-What may hold secrets, copies that editors make, and data such as JSON are not read.
+Possible secrets, backup copies of editors, and data such as JSON are not read.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import zlib
 
 from retriever.documents.kinds.mail import is_mail, is_mailbox
 
-# Bytes of a file that are looked at.
+# Number of bytes at the beginning of a file that are inspected.
 HEAD = 4096
 
-# Names of texts, which may have an ending: README.de, LICENSE-MIT, Dockerfile.dev.
+# Names of text files, which may have an ending: README.de, LICENSE-MIT, Dockerfile.dev.
 _TEXT_NAMES = """
 appfile apkbuild authors berksfile brewfile bugs build buildfile caddyfile cakefile capfile
 cartfile changelog changes codeowners configure containerfile contributing contributors copying
@@ -28,7 +28,7 @@ snakefile support thanks tiltfile todo unlicense upgrading vagrantfile version w
 _TEXT_STEMS = frozenset(_TEXT_NAMES.split())
 _STEM = re.compile(r"[^.\-_ ]+")
 _SUFFIX = re.compile(r"\.[a-z0-9_+-]{1,12}")
-# Suffixes of files that are no text, whatever their names.
+# Suffixes of files that are left out, whatever their names.
 _OTHER_SUFFIXES = """
 .asc .bak .csv .db .env .gpg .json .jsonl .key .lock .log .map .ndjson .netrc .old .orig .p12
 .pem .pfx .pgp .ppk .rej .sig .sqlite .sum .swp .tmp .tsv .xml
@@ -48,9 +48,9 @@ _SECRET_SIGNS = (
     b"aws_secret_access_key",
 )
 _NETRC = re.compile(rb"(?m)^[ \t]*(?:machine\s+\S+|default)\s+login\s")
-# Lines of Zsh and Bash with the time of each command.
+# Lines in the history of Zsh and Bash, with the time of each command.
 _HISTORY = re.compile(rb": \d{9,}:\d+;|#\d{9,}\r?\n")
-# As Maildir has them: the time, a number of the delivery, the host, and flags once it was seen.
+# Names in a Maildir: time, number of the delivery, host, and flags once the mail was seen.
 _MAILDIR = re.compile(
     r"(?:.*/)?(?:(?:cur|new)/[0-9]{9,}\.[^/.]+\.[^/]+|[0-9]{9,}\.[^/]+[:;!]2,[a-z]*)"
 )
@@ -60,7 +60,7 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _DATA = re.compile(
     rb"\s*(?:\{\s*[\"\\}]|\[\s*[\[{\"\d]|<[?!]|<svg\b|<[A-Za-z][\w:.-]*(?:\s[^<>]*)?>|%!PS)"
 )
-# So many ASCII characters without a space are base64 and the like.
+# A run of 1,000 ASCII characters without a space is base64 or similar.
 _LONG_WORD = re.compile(rb"(?<![!-~])[!-~]{1000}")
 _PAGE = re.compile(rb"(?i)\s*<(?:!doctype html|html)\b")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -85,12 +85,12 @@ def is_maildir_file(path: str) -> bool:
 
 
 def is_unfinished_mail(path: str) -> bool:
-    """Return whether a path, in lower case, is that of a message which a Maildir still receives."""
+    """Return whether a path, in lower case, is that of a message still being delivered."""
     return _is_delivery(path) and _UNFINISHED_MAIL.fullmatch(path) is not None
 
 
 def name_exclusion(path: str) -> str | None:
-    """Return the group of files, such as a suffix, by which a file is left out for its name.
+    """Return the group, such as a suffix, under which a file is left out for its name.
 
     `path`, in lower case, has no suffix of a kind. None if the first bytes decide.
     """
@@ -108,12 +108,12 @@ def name_exclusion(path: str) -> str | None:
 
 
 def _is_delivery(path: str) -> bool:
-    """Return whether a name begins with digits, as all do in a Maildir."""
+    """Return whether a name begins with digits, as all names in a Maildir do."""
     return path[path.rfind("/") + 1 :][:9].isdigit()
 
 
 def is_binary(head: bytes) -> bool:
-    """Return whether the first bytes of a file hold a NUL, and are not UTF-16 that says so."""
+    """Return whether the first bytes of a file hold a NUL and no byte-order mark of UTF-16."""
     return b"\0" in head and not head.startswith(_UTF16)
 
 
@@ -126,7 +126,7 @@ def has_text_name(path: str) -> bool:
 def kind_of_head(path: str, head: bytes) -> str | None:
     """Return the kind that the first bytes of a file show; None if it is not read.
 
-    `path`, in lower case, is in no `name_exclusion`.
+    `path`, in lower case, has no `name_exclusion`.
     """
     if is_mailbox(head):
         return "mbox"
@@ -140,7 +140,7 @@ def kind_of_head(path: str, head: bytes) -> str | None:
 
 
 def head_exclusion(path: str, head: bytes) -> str | None:
-    """Return the group of files by which a file is left out for its first bytes; None for text."""
+    """Return the group under which a file is left out for its first bytes; None for text."""
     is_named = has_text_name(path)
     if not head.strip():
         return None if is_named else "empty without a suffix"

@@ -1,4 +1,4 @@
-"""Words that hyphens part at the ends of lines: joined, or compounds that keep their hyphen."""
+"""Words that are divided by hyphens at line ends: joined, or compounds that keep the hyphen."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
-# The hyphen at the end of a line as pdfium has it, often without the end of the line.
+# The hyphen at a line end in pdfium's text, often without the line end itself.
 _HYPHEN = re.compile("[\ufffe\x02](?:\r?\n)?")
-# Possessive and from the beginning of a word on, so that a long one is passed once.
+# Possessive and anchored at the beginning of a word, so that a long word is scanned once.
 _PARTED_WORD = re.compile(rf"(?<![^\W_])[^\W_]++(?:{_HYPHEN.pattern}[^\W_]++)++")
 _WORD = re.compile(r"[^\W\d_]{2,}+")
 _COMPOUND = re.compile("(?<![^\\W_])[^\\W_]++(?:[-\u2010][^\\W_]++)++")
 # Letters of the shortest part of a compound.
 _SHORTEST_PART = 3
-# Parts of a word over several lines; a table or a drawing can seem to have more.
+# Maximum number of parts of a word. A table or a drawing can seem to have more.
 _MOST_PARTS = 8
-# Words that a document parts at the ends of lines and joins elsewhere, from which it is one that
-# hyphenates: at least so many, and so many times the compounds.
+# A document hyphenates if it joins elsewhere at least so many of the words that it divides at line
+# ends, and so many times the number of compounds.
 _LEAST_JOINED = 10
 _LEAST_RATIO = 2
-# English words: the vocabulary of the encoder that is installed with this package.
+# File of English words: the vocabulary of the encoder that is installed with this package.
 _DICTIONARY = ("layer_retriever_minilm", "model/vocab.txt")
 
 
 def join_parted_words(texts: Sequence[str]) -> list[str]:
-    """Return the texts of a document's pages without the hyphens that part words at line ends.
+    """Return the texts of a document's pages without the hyphens that divide words at line ends.
 
-    A word is joined if the document has it so elsewhere, or a dictionary does. A compound keeps its
-    hyphen if the document has it so elsewhere, or if both parts are words. What is left is joined
-    in a document that hyphenates. In others it keeps its hyphen, by which search finds the parts,
-    as on the page.
+    A word is joined if the document or a dictionary has the joined form. A compound keeps its
+    hyphen if the document has it elsewhere, or if both parts are words. Other words are joined if
+    the document hyphenates. Otherwise they keep the hyphen, and search finds the parts.
     """
     joiner = _Joiner(texts)
     return [
@@ -43,7 +42,7 @@ def join_parted_words(texts: Sequence[str]) -> list[str]:
 
 
 class _Joiner:
-    """Decides by the words of a document which of its hyphens at line ends part syllables."""
+    """Decides by the words of a document which hyphens at line ends divide syllables."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._words: Counter[str] = Counter()
@@ -71,7 +70,7 @@ class _Joiner:
         self._hyphenates = joined >= max(_LEAST_JOINED, _LEAST_RATIO * compound)
 
     def join(self, match: re.Match[str]) -> str:
-        """The word of a match of `_PARTED_WORD`."""
+        """Return the word for a match of `_PARTED_WORD`."""
         word, *parts = _HYPHEN.split(match[0])
         if len(parts) >= _MOST_PARTS:
             return "-".join([word, *parts])
@@ -85,7 +84,7 @@ class _Joiner:
         return word
 
     def _is_one_word(self, first: str, second: str) -> bool | None:
-        """Whether two parts are syllables of a word, and no compound; None if unknown."""
+        """Return whether two parts are syllables of one word, not a compound; None if unknown."""
         before = first.casefold()
         after = second.casefold()
         joined = before + after
@@ -110,7 +109,7 @@ class _Joiner:
 
 
 def _read_dictionary() -> frozenset[str]:
-    """English words; none where the package that has them is not installed."""
+    """Return English words; none where the package with them is not installed."""
     package, file = _DICTIONARY
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec is not None else None

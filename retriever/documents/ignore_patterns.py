@@ -1,9 +1,9 @@
 """Patterns of .gitignore files, matched as Git matches them, without backtracking.
 
-The patterns of a file are one automaton. Its states are the bits of an integer: a state says that
-the pattern is matched up to one of its elements. A byte of a name moves all states at once, so the
-time for a name grows with its length times the length of the patterns, whatever they are. A walk
-keeps the states that the path of a folder leads to, so that each entry costs its own name alone.
+The patterns of a file form one automaton. Its states are the bits of an integer; a state means that
+a pattern is matched up to one of its elements. A byte of a name moves all states at once. The time
+for a name is therefore proportional to its length times the length of the patterns. A walk keeps
+the states of each folder, so an entry costs only its own name.
 
 The rules are those of `dir.c` and `wildmatch.c` of Git 2.39, which compare bytes.
 """
@@ -24,7 +24,7 @@ _SLASH = ord("/")
 _SPACE = ord(" ")
 _STAR = ord("*")
 _SPECIAL = b"*?[\\"
-# Folders right after a literal.
+# Any number of folders directly after a literal, as in `a**/b`.
 _GLUED = re.compile(rb"([^*?[\\]*[^*?[\\/])(?:\*\*+/)++")
 _CLASS = re.compile(rb"\[:([^]]*):\]")
 _ALL_BYTES = frozenset(range(256))
@@ -33,7 +33,7 @@ _LOWER = frozenset(b"abcdefghijklmnopqrstuvwxyz")
 _UPPER = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _DIGIT = frozenset(b"0123456789")
 _GRAPHIC = frozenset(range(0x21, 0x7F))
-# Of ASCII alone; vertical tab and form feed are no white space.
+# Classes of ASCII characters. Vertical tab and form feed are no white space.
 _CLASSES = {
     b"alnum": _LOWER | _UPPER | _DIGIT,
     b"alpha": _LOWER | _UPPER,
@@ -51,19 +51,19 @@ _CLASSES = {
 
 
 class Position(NamedTuple):
-    """The states in a folder, before the names of its entries."""
+    """The states of an automaton in a folder, before the names of its entries."""
 
     states: int
-    # States that come back at the beginning of each name below, as after ``**/``.
+    # States that return at the beginning of each name below, as after ``**/``.
     returning: int
-    # End states of the patterns that match a folder above.
+    # End states of patterns that match a folder above.
     matched_above: int = 0
 
 
 class IgnorePatterns:
-    """The patterns of a file, of which the last one that matches decides.
+    """The patterns of a file; the last one that matches decides.
 
-    A line that is no pattern, or that matches nothing, is passed over.
+    A line that is no pattern, or that can match nothing, is ignored.
     """
 
     def __init__(self, lines: Iterable[bytes]) -> None:
@@ -82,11 +82,11 @@ class IgnorePatterns:
         self.start = Position(starts, starts & self._returns)
 
     def __bool__(self) -> bool:
-        """Whether there is a pattern that can match."""
+        """Return whether there is a pattern that can match."""
         return self._ends != 0
 
     def below(self, position: Position, name: bytes) -> Position:
-        """The position in a folder with this name that is in the folder of `position`."""
+        """Return the position in a subfolder of the folder of `position`."""
         states, returning, above = position
         states = self._after(states, name)
         above |= states & self._ends
@@ -97,9 +97,9 @@ class IgnorePatterns:
     def verdict(
         self, position: Position, name: bytes, is_folder: bool, *, inherits: bool = False
     ) -> bool | None:
-        """Whether an entry in the folder of `position` is matched; None if no pattern says so.
+        """Return whether an entry in the folder of `position` is matched; None if undecided.
 
-        With `inherits`, a pattern that matches a folder matches all below it, too.
+        With `inherits`, a pattern that matches a folder matches everything below it, too.
         """
         matched = self._after(position.states, name)
         matched &= self._ends if is_folder else self._ends_of_files
@@ -121,7 +121,7 @@ class IgnorePatterns:
 
 
 def split_lines(content: bytes) -> list[bytes]:
-    """The lines of an ignore file."""
+    """Return the lines of an ignore file."""
     lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     return [line.removesuffix(b"\r") for line in lines]
 
@@ -137,28 +137,28 @@ class _Wildcard(Enum):
     FOLDERS = auto()
 
 
-# A set is that of the bytes which one byte of a name may be.
+# A set holds the bytes that match one byte of a name.
 _Element = frozenset[int] | _Wildcard
 
 
 class _Builder:
-    """Enters patterns into the tables of an automaton."""
+    """Builds the tables of an automaton from patterns."""
 
     def __init__(self) -> None:
         self._size = 0
         self._sets: list[tuple[int, frozenset[int]]] = []
         self.starts: list[int] = []
-        # States that any byte but a slash keeps, and those that a slash keeps.
+        # States that any byte except a slash keeps, and those that a slash keeps.
         self.stays: list[int] = []
         self.stays_at_slash: list[int] = []
         self.returns: list[int] = []
-        # Last states of all patterns, of those that match files, and of those after ``!``.
+        # Last states of all patterns, of patterns that match files, and of patterns after ``!``.
         self.ends: list[int] = []
         self.ends_of_files: list[int] = []
         self.negative: list[int] = []
 
     def add_line(self, line: bytes) -> None:
-        """Enter the pattern of a line, unless it can match nothing."""
+        """Add the pattern of a line, unless it can match nothing."""
         # Git reads no further than a NUL.
         pattern = _without_last_spaces(line.split(b"\0", 1)[0])
         if pattern.startswith(b"#"):
@@ -200,9 +200,9 @@ class _Builder:
         self._size += 1
 
     def moves(self) -> list[int]:
-        """For each byte, the states from which it leads to the next one."""
+        """Return for each byte the states that it advances."""
         accepting: list[list[int]] = [[] for _ in _ALL_BYTES]
-        # Most bytes are in some sets, of which the rest is entered.
+        # For a set with most bytes, the bytes that it lacks are entered.
         large: list[int] = []
         refusing: list[list[int]] = [[] for _ in _ALL_BYTES]
         for state, accepted in self._sets:
@@ -219,7 +219,7 @@ class _Builder:
         ]
 
     def bits(self, states: list[int]) -> int:
-        """States as the bits of an integer."""
+        """Return states as the bits of an integer."""
         if not states:
             return 0
         row = bytearray((states[-1] >> 3) + 1)
@@ -232,7 +232,7 @@ def _without_last_spaces(line: bytes) -> bytes:
     end = place = 0
     while place < len(line):
         is_space = line[place] == _SPACE
-        # What a backslash precedes stays.
+        # A space after a backslash stays.
         place += 2 if line[place] == _BACKSLASH else 1
         if not is_space:
             end = place
@@ -240,7 +240,7 @@ def _without_last_spaces(line: bytes) -> bytes:
 
 
 def _parse(pattern: bytes, is_name: bool) -> list[_Element] | None:
-    """The elements of a pattern, without slashes around it; None if it can match nothing.
+    """Return the elements of a pattern without slashes around it; None if it can match nothing.
 
     A pattern that `is_name` counts in every folder.
     """
@@ -253,21 +253,9 @@ def _parse(pattern: bytes, is_name: bool) -> list[_Element] | None:
     while place < len(pattern):
         byte = pattern[place]
         if byte == _STAR:
-            end = place + 1
-            while pattern[end : end + 1] == b"*":
-                end += 1
-            rest = pattern[end : end + 2]
             is_alone = place == first or pattern[place - 1] == _SLASH
-            if end - place == 1 or is_name or not is_alone:
-                elements.append(_Wildcard.IN_NAME)
-            elif rest.startswith(b"/"):
-                elements.append(_Wildcard.FOLDERS)
-                end += 1
-            elif rest in (b"", b"\\/"):
-                elements.append(_Wildcard.IN_PATH)
-            else:
-                elements.append(_Wildcard.IN_NAME)
-            place = end
+            wildcard, place = _parse_stars(pattern, place, is_folder_name=is_alone and not is_name)
+            elements.append(wildcard)
         elif byte == _LEFT_BRACKET:
             bracket = _parse_bracket(pattern, place + 1)
             if bracket is None:
@@ -286,8 +274,24 @@ def _parse(pattern: bytes, is_name: bool) -> list[_Element] | None:
     return elements
 
 
+def _parse_stars(pattern: bytes, place: int, *, is_folder_name: bool) -> tuple[_Wildcard, int]:
+    """Return the wildcard of a row of stars from `place` on, and the offset after it.
+
+    Two stars or more are special where they begin the name of a folder in a path.
+    """
+    end = place + 1
+    while pattern[end : end + 1] == b"*":
+        end += 1
+    if end - place == 1 or not is_folder_name:
+        return _Wildcard.IN_NAME, end
+    rest = pattern[end : end + 2]
+    if rest.startswith(b"/"):
+        return _Wildcard.FOLDERS, end + 1
+    return (_Wildcard.IN_PATH if rest in (b"", b"\\/") else _Wildcard.IN_NAME), end
+
+
 def _parse_bracket(pattern: bytes, place: int) -> tuple[frozenset[int], int] | None:
-    """The bytes that a bracket stands for, from behind its ``[``, and where it ends."""
+    """Return the bytes that a bracket matches, from after its ``[``, and the offset after it."""
     is_negative = pattern[place : place + 1] in (b"!", b"^")
     place += is_negative
     members: set[int] = set()
@@ -313,6 +317,6 @@ def _parse_bracket(pattern: bytes, place: int) -> tuple[frozenset[int], int] | N
                 members.add(previous)
             place += 1
     except (IndexError, KeyError):
-        # It has no end, or names no class.
+        # The bracket has no end, or names no class.
         return None
     return (_ALL_BYTES - members if is_negative else frozenset(members)), place + 1

@@ -1,11 +1,11 @@
-"""The languages of a text, at most one a script: by scripts, function words and n-grams.
+"""The languages of a text, at most one a script, by scripts, function words and n-grams.
 
-A text is in its script's default language, such as English, if it has many function words of it.
-Otherwise py3langid tells the language by the n-grams of the text's first words, and must prefer it
-clearly to the default. Texts of fewer words are in the default language.
+The language is the script's default, such as English, if the text has many of its function words.
+Otherwise py3langid detects the language by the n-grams of the first words. The detected language
+counts only if it is clearly more likely than the default. Short texts have the default language.
 
-Indexes of earlier releases know function words alone: the language is the one with most of them,
-if there are many, else the default.
+Indexes of earlier releases use function words alone. The language with most of them is chosen if
+they are many, else the default.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from functools import cache, lru_cache
 from itertools import chain, product
 from typing import Any
 
-# Words of a text that are looked at.
+# Number of words of a text that are inspected.
 SAMPLE_WORDS = 200
-# A language other than its script's default has this share of the words of the script as function
-# words, and this multiple of the default's.
+# The least share of function words for a language other than the default, and their least multiple
+# of the default's function words.
 _LEAST_SHARE = 0.12
 _LEAST_MULTIPLE = 1.5
-# So many function words are no evidence.
+# Maximum number of function words that are no evidence.
 _FEW_FUNCTION_WORDS = 2
-# So many words without a function word of a language that has a list are of another language, and
-# so many are needed to tell one that is not among the languages of the script.
+# Number of words that suffices to detect a language outside the list of the script. With function
+# words alone, it is the number of words without one of the default language.
 _MANY_WORDS = 20
-# Fewer words are often names, which say nothing about the language of a corpus.
+# The least number of words of a text whose language is detected. Fewer are often names.
 _LEAST_WORDS = 4
-# Logarithm of the likelihood by which a language must exceed the default: with 0, 1.6% of 10,000
-# short English sentences are taken for another language, with 8 there are 0.03%. Without a function
-# word of the language it must also exceed it by so much a character: lists of names, of chemicals
-# and the like have n-grams of any language, but no function words.
+# The least lead over the default language in log-likelihood. With 0, 1.6% of 10,000 short English
+# sentences are attributed to another language, with 8 there are 0.03%. Without a function word of
+# the language, the lead must also reach the second value per character. Lists of names or chemicals
+# have n-grams of any language, but no function words.
 _LEAST_MARGIN = 8.0
 _MARGIN_PER_CHARACTER = 0.5
-# A query may be in a language that at least this share of the passages of its script is in.
+# The least share of a language in the passages of its script for queries to be read in it.
 _LEAST_INDEX_SHARE = 0.03
-# Longer words of the lists are too often content, such as "estado", "tiempo" and "trabajo".
+# Maximum length of a function word in letters. Longer words of the lists are often content, such as
+# "estado", "tiempo" and "trabajo".
 _LONGEST_FUNCTION_WORD = 4
 # The letters of each script as the inside of a set, and its languages, the default first.
 _SCRIPTS = {
@@ -56,8 +57,8 @@ _SCRIPTS = {
     "armenian": ("\u0530-\u058f", "armenian"),
     "tamil": ("\u0b80-\u0bff", "tamil"),
 }
-# What py3langid calls these languages, in the same order, and other languages of the script. "zxx"
-# is code and markup. Of the Latin script the others count as the default.
+# py3langid's codes of these languages, in the same order, and of other languages of the script.
+# "zxx" is code and markup. Other languages of the Latin script count as the default.
 _CODES = {
     "latin": (
         "en ca cs da nl fi fr de hu id it no pl pt ro sk es sv tr vi",
@@ -67,7 +68,7 @@ _CODES = {
     "arabic": ("ar fa", "ps sdh ug ur"),
     "devanagari": ("hi", "mr ne sa"),
 }
-# Scripts of languages that are neither of these nor told apart, such as Kazakh and Marathi.
+# Scripts with languages that have no list, such as Kazakh and Marathi.
 _OPEN_SCRIPTS = ("cyrillic", "arabic", "devanagari")
 _LANGUAGES = {script: languages.split() for script, (_, languages) in _SCRIPTS.items()}
 DEFAULT_LANGUAGES: dict[str | None, str] = {
@@ -79,7 +80,7 @@ _FIRST_LETTER = re.compile(
 SCRIPT_OF = {language: script for script, row in _LANGUAGES.items() for language in row} | {
     f"other {script}": script for script in _OPEN_SCRIPTS
 }
-# Beyond Lucene's stop words: pronouns, auxiliaries, question words and the like.
+# Function words beyond Lucene's stop words: pronouns, auxiliaries, question words.
 _ENGLISH_LIST = """
     about above after again all am any because been before being below between both can cannot could
     did do does doing done don't down during each few from further get had has have having he her
@@ -89,9 +90,9 @@ _ENGLISH_LIST = """
     why would you your yours
     """
 ENGLISH_FUNCTION_WORDS = frozenset(_ENGLISH_LIST.split())
-# Function words of questions, which rank nothing where a query has other words: question words,
-# pronouns, auxiliaries. Left out are those that spell a content word too, such as German "Waren"
-# (goods), French "son" (sound), Spanish "este" (east) and Dutch "haar" (hair).
+# Function words of questions: question words, pronouns, auxiliaries. They are dropped where a query
+# has other words. Words that are also content are left out, such as German "Waren" (goods), French
+# "son" (sound), Spanish "este" (east) and Dutch "haar" (hair).
 _QUERY_FUNCTION_WORDS = {
     "english": """
         how what when where which who whom whose why
@@ -160,21 +161,21 @@ _QUERY_FUNCTION_WORDS = {
 QUERY_FUNCTION_WORDS = {
     language: frozenset(words.split()) for language, words in _QUERY_FUNCTION_WORDS.items()
 }
-# Function words beside another one, as in "can I" and "how to do", and content by themselves, as
-# in "trash can" and "do notation".
+# Words that are function words beside another one, as in "can I" and "how to do", and content by
+# themselves, as in "trash can" and "do notation".
 _AMBIGUOUS_LIST = "about any can do like may might must need some want"
 AMBIGUOUS_FUNCTION_WORDS = {"english": frozenset(_AMBIGUOUS_LIST.split())}
 
 
 @lru_cache(1 << 14)
 def script_of(word: str) -> str | None:
-    """The script of the first letter of a word, among those whose languages are told apart."""
+    """Return the script of the first letter of a word; None if its languages are not told apart."""
     match = _FIRST_LETTER.search(word)
     return match.lastgroup if match else None
 
 
 def function_words(language: str, stop_words: Iterable[str]) -> list[str]:
-    """Those words of a stop-word list that can tell a language, as ``language:word``."""
+    """Return the words of a stop-word list that indicate a language, as ``language:word``."""
     return [
         f"{language}:{word}"
         for word in stop_words
@@ -185,7 +186,7 @@ def function_words(language: str, stop_words: Iterable[str]) -> list[str]:
 def text_languages(
     words: Sequence[str], ascii_only: bool, languages_by_word: Mapping[str, Iterable[str]]
 ) -> tuple[str, ...]:
-    """The languages of a text, sorted."""
+    """Return the languages of a text, sorted."""
     counts, scripts = _count_evidence(words, ascii_only, languages_by_word)
     languages = []
     for script, number in scripts.items():
@@ -204,7 +205,7 @@ def text_languages(
 def languages_by_function_words(
     words: Sequence[str], ascii_only: bool, languages_by_word: Mapping[str, Iterable[str]]
 ) -> tuple[str, ...]:
-    """The languages of a text as earlier releases told them, sorted."""
+    """Return the languages of a text as earlier releases detected them, sorted."""
     counts, scripts = _count_evidence(words, ascii_only, languages_by_word)
     languages = []
     for script, number in scripts.items():
@@ -227,7 +228,10 @@ def query_language_choices(
     languages_by_word: Mapping[str, Iterable[str]],
     passage_counts: Mapping[str, int],
 ) -> Iterator[tuple[str, ...]]:
-    """The languages that a query may be in, of those that an index holds in so many passages."""
+    """Yield the combinations of languages that a query may be in, one language a script.
+
+    `passage_counts` has the number of passages of the index in each language.
+    """
     counts, scripts = _count_evidence(words, ascii_only, languages_by_word)
     choices = []
     for script in sorted(scripts):
@@ -246,7 +250,7 @@ def query_language_choices(
 
 
 def possible_languages(word: str, index_languages: Iterable[str]) -> set[str]:
-    """The languages in which passages of an index can hold a word, by its script."""
+    """Return the languages of an index in which passages can have a word, by its script."""
     script = script_of(word)
     default = _LANGUAGES[script][:1] if script else [""]
     return {
@@ -256,7 +260,7 @@ def possible_languages(word: str, index_languages: Iterable[str]) -> set[str]:
 
 
 def _language_by_ngrams(words: Sequence[str], script: str, counts: Mapping[str, int]) -> str:
-    """The language of the words of a script, by n-grams and the function words of each language."""
+    """Return the language of the words of a script, by n-grams and by its function words."""
     default, *alternatives = _LANGUAGES[script]
     script_words = [word for word in words[:SAMPLE_WORDS] if script_of(word) == script]
     text = " ".join(script_words)
@@ -289,7 +293,7 @@ def _identifier(script: str) -> Any:
 
 @cache
 def _whole_identifier() -> Any:
-    # It takes half a second, and queries need none of it.
+    # Loading takes half a second, and queries do not need it.
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE)
@@ -298,7 +302,9 @@ def _whole_identifier() -> Any:
 def _count_evidence(
     words: Sequence[str], ascii_only: bool, languages_by_word: Mapping[str, Iterable[str]]
 ) -> tuple[Counter[str], dict[str, int]]:
-    """Of the first words of a text, the function words of each language, and all of each script."""
+    """Count the function words of each language and the words of each script in a text's first
+    words.
+    """
     first = words[:SAMPLE_WORDS]
     counts = Counter(chain.from_iterable(filter(None, map(languages_by_word.get, first))))
     if ascii_only:

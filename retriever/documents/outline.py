@@ -1,4 +1,6 @@
-"""What stands where in the text of a document: its outline, and where a passage is by it."""
+"""The outline of a document's text: marks of pages, headings, lines and messages, and places
+by it.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,14 @@ class Mark(NamedTuple):
     """The beginning of a page, heading, numbered line or message, or a name of the document.
 
     Attributes:
-        offset: of its first character in the document's text; of a label 0.
+        offset: offset of its first character in the document's text; 0 for a label.
         kind: ``page``, ``heading``, ``line``, ``message`` or ``label``.
-        label: the label of a page, such as "3" or "iv", or the text of a heading. A line has its
-            number in the source, from which line feeds of the text count on. A message has its
-            date, sender and subject: "2024-03-01 Alice: Subject". A label has words that name the
-            document and are no part of its text: the path of its file, or its keywords.
-        level: of a heading, 1 to 6; of others 0.
+        label: text of the mark, by kind. A page has its label, such as "3" or "iv". A heading has
+            its text. A line has its number in the source; the following lines of the text are
+            numbered from it. A message has its date, sender and subject: "2024-03-01 Alice:
+            Subject". A label has words that name the document and are not in its text: the path of
+            its file, or its keywords.
+        level: level of a heading, 1 to 6; 0 for other kinds.
     """
 
     offset: int
@@ -43,7 +46,7 @@ Outline: TypeAlias = tuple[Mark, ...]
 
 
 def outline_fault(outline: object, length: int) -> str | None:
-    """What keeps an outline of a text of `length` characters from being stored, or None."""
+    """Describe why an outline of a text of `length` characters cannot be stored; None if it can."""
     if not isinstance(outline, tuple):
         return "is not a tuple of marks"
     for number, mark in enumerate(outline, 1):
@@ -65,7 +68,10 @@ def outline_fault(outline: object, length: int) -> str | None:
 
 
 def outline_json(outline: Outline) -> str:
-    """As it is stored: arrays of offset, kind, label and, of a heading, level; empty if none."""
+    """Return the stored form of an outline: arrays of offset, kind, label and level of a heading.
+
+    Empty for an empty outline.
+    """
     if not outline:
         return ""
     rows = [mark if mark.level else mark[:3] for mark in outline]
@@ -73,12 +79,12 @@ def outline_json(outline: Outline) -> str:
 
 
 def read_outline(text: str) -> Outline:
-    """The outline of `outline_json`."""
+    """Return the outline that `outline_json` wrote."""
     return tuple(Mark(*row) for row in json.loads(text)) if text else ()
 
 
 def parse_outline(value: object, text: str) -> Outline | None:
-    """The outline that a field of a record holds, as `outline_json` has it; None if it is none."""
+    """Return the outline in a field of a record, in the form of `outline_json`; None if invalid."""
     if not isinstance(value, list) or not value:
         return None
     rows = [row for row in value if isinstance(row, list) and 3 <= len(row) <= 4]
@@ -89,13 +95,13 @@ def parse_outline(value: object, text: str) -> Outline | None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a passage is in its document; `str` says it in words.
+    """The place of a passage in its document; `str` describes it in words.
 
     Attributes:
-        pages: the labels of its first and last page; None in a document without pages.
-        headings: the path of headings above its beginning, or that it begins with.
-        lines: the numbers of its first and last line in the source; None if they are not known.
-        message: date, sender and subject of the message that it begins in; None if there is none.
+        pages: labels of its first and last page; None in a document without pages.
+        headings: the path of headings above its beginning, or at it.
+        lines: numbers of its first and last line in the source; None if they are unknown.
+        message: date, sender and subject of the message in which it begins, or None.
     """
 
     pages: tuple[str, str] | None = None
@@ -104,7 +110,7 @@ class Place:
     message: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, without what is not known."""
+        """Return the known attributes as JSON values."""
         attributes = {name: getattr(self, name) for name in self.__slots__}
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -113,9 +119,10 @@ class Place:
         }
 
     def of(self, id_: str, title: str | None = None) -> tuple[str, str]:
-        """The id with its lines, as in ``notes.md:120-141``, and what else is known, in words.
+        """Return the id with its lines, as in ``notes.md:120-141``, and the rest of the place in
+        words.
 
-        Without a first heading that is the document's title, beside which this is shown.
+        A first heading that equals `title` is left out, since the title is shown beside it.
         """
         lines = "" if self.lines is None else ":" + "-".join(map(str, sorted({*self.lines})))
         headings = self.headings[self.headings[:1] == (title,) :]
@@ -138,7 +145,7 @@ def _range(name: str, ends: tuple[object, object] | None) -> str:
 
 
 def place(outline: Outline, text: str, span: tuple[int, int]) -> Place:
-    """Where the characters of a text from `start` to `stop` are; white space at the ends aside."""
+    """Return the place of a span of a text, without the white space at its ends."""
     passage = text[slice(*span)]
     start = span[0] + len(passage) - len(passage.lstrip())
     last = max(start, span[0] + len(passage.rstrip()) - 1)
@@ -160,7 +167,7 @@ def place(outline: Outline, text: str, span: tuple[int, int]) -> Place:
 
 
 def span_of_lines(outline: Outline, text: str, first: int, last: int) -> tuple[int, int] | None:
-    """Offsets of the lines `first` to `last` of the source; None if none of them is known."""
+    """Return the offsets of the lines `first` to `last` of the source; None if all are unknown."""
     marks = [mark for mark in outline if mark.kind == "line"]
     start = None
     for mark, after in pairwise([*marks, Mark(len(text), "line", "")]):
@@ -176,7 +183,7 @@ def span_of_lines(outline: Outline, text: str, first: int, last: int) -> tuple[i
 
 
 def lines_of(outline: Outline, text: str) -> tuple[int, int] | None:
-    """Return the first and the last line of the source that a text has; None if not known."""
+    """Return the first and the last line of the source in a text; None if they are unknown."""
     marks = [mark for mark in outline if mark.kind == "line"]
     if not marks:
         return None
@@ -184,7 +191,7 @@ def lines_of(outline: Outline, text: str) -> tuple[int, int] | None:
 
 
 def span_of_pages(outline: Outline, text: str, first: str, last: str) -> tuple[int, int] | None:
-    """Return the offsets from page `first` to page `last`, by label; None if one is not known."""
+    """Return the offsets from page `first` to page `last`, by label; None if one is unknown."""
     pages = [mark for mark in outline if mark.kind == "page"]
     labels = [mark.label for mark in pages]
     try:
@@ -197,7 +204,7 @@ def span_of_pages(outline: Outline, text: str, first: str, last: str) -> tuple[i
 
 
 def heading_path(outline: Outline, offset: int) -> list[Mark]:
-    """The headings above a character, the highest first; one that begins there is the last."""
+    """Return the headings above an offset, the highest first; one that begins there is the last."""
     path: list[Mark] = []
     level = 7
     for number in range(bisect_right(outline, offset, key=_offset) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""From a place, as hits show it, back to the part of a document that it names."""
+"""Parts of a document, found by a place in the form that hits show."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from retriever.documents.outline import (
 )
 from retriever.errors import BadInputError
 
-# Lines or characters after an id, at the end or before words about headings.
+# Lines or characters after an id, at the end or before the words of headings.
 _NUMBERS = re.compile(
     r"(?::(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?"
     r"|\[(?P<start>[0-9]{0,9}):(?P<stop>[0-9]{0,9})\])(?=$|, )"
 )
-# Ids of a text that are looked up: an id may itself hold what looks like a place.
+# Maximum number of prefixes that are tried as an id. An id may itself look like a place.
 _MOST_IDS = 20
-# Characters of the words of a place, which are compared with each page and heading.
+# Maximum length of the words of a place, which are compared with each page and heading.
 _LONGEST_WORDS = 1_000
 
 
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 
 def find_part(place: str, get: Callable[[str], Document | None]) -> Part:
-    """Return the part of a document that a text names.
+    """Return the part of a document that a place names.
 
     Args:
         place: an id; or an id with lines (``notes.md:120-141``), characters (``notes.md[0:500]``),
@@ -125,9 +125,9 @@ def _part_by_words(document: Document, words: str) -> Part:
 
 
 def _page_span(document: Document, words: str) -> tuple[int, int] | None:
-    """Return the offsets of ``page LABEL`` or ``pages FIRST-LAST``, after which words may follow.
+    """Return the offsets of ``page LABEL`` or ``pages FIRST-LAST``; words may follow.
 
-    Labels may hold hyphens and commas: the longest text that names pages of the document counts.
+    Labels may contain hyphens and commas, so the longest text that names pages is used.
     """
     prefix = re.match("pages? ", words)
     if prefix is None:

@@ -1,7 +1,7 @@
-"""Processes that read dear or dangerous kinds of files, beside the encoder.
+"""Processes that read slow or untrusted kinds of files, beside the encoder.
 
-A process takes the bytes of a file and answers with what is in them, as a line of JSON. One that
-takes too long, crashes or wants too much memory costs that file and no more.
+A process takes the bytes of a file and answers with its content, as a line of JSON. If it takes too
+long, crashes or needs too much memory, only that file is lost.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from retriever.documents.kinds import Loss, Parsed, PassedOverError
 from retriever.documents.outline import Mark
 from retriever.errors import SourceError
 
-# For one file.
+# Time limit for one file.
 SECONDS = 120.0
 _MOST_PROCESSES = 4
+# Bytes of address space of a process.
 _MEMORY_LIMIT = 4 << 30
 _KINDS = "retriever.documents.kinds"
 _START = (
@@ -37,17 +38,17 @@ _START = (
 
 
 class ReadingProcesses:
-    """Reads files in processes, which are started when they are needed."""
+    """Processes that read files, started when they are needed."""
 
     def __init__(self) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self._threads = ThreadPoolExecutor(min(_MOST_PROCESSES, cores or 1))
-        # Both are changed by operations that are atomic.
+        # Threads share both; their operations are atomic.
         self._idle: list[subprocess.Popen[bytes]] = []
         self._all: set[subprocess.Popen[bytes]] = set()
 
     def read(self, reader: str, content: bytes, encoding: str | None = None) -> Future[Parsed]:
-        """Begin to read bytes by `module:function` of `kinds`; the result may be SourceError.
+        """Begin to read bytes with `module:function` of `kinds`; the result may be SourceError.
 
         The function gets an `encoding` that the user named as its second argument.
         """
@@ -72,7 +73,7 @@ class ReadingProcesses:
         timer = threading.Timer(SECONDS, process.kill)
         timer.start()
         line = b""
-        # It may end before it has read all.
+        # The process may end before it has read all bytes.
         with contextlib.suppress(OSError):
             cast(Any, process.stdin).writelines([header.encode(), content])
             cast(Any, process.stdin).flush()
@@ -95,7 +96,7 @@ class ReadingProcesses:
 
     def _start_process(self) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).resolve().parents[2])
-        # -P: no module of the working folder takes the place of another.
+        # -P: no module of the working folder shadows another.
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-P", "-c", _START, root],
             stdin=subprocess.PIPE,
@@ -109,14 +110,14 @@ class ReadingProcesses:
         self._all.discard(process)
         process.kill()
         for pipe in (process.stdin, process.stdout):
-            # What was not written yet is of no use.
+            # Bytes that were not written yet are lost.
             with contextlib.suppress(OSError):
                 cast(Any, pipe).close()
         return process.wait()
 
 
 def parsed(reader: str, content: bytes | str, *encodings: str) -> Parsed:
-    """Return what `module:function` finds in a file; any other error is a SourceError too."""
+    """Return the content of a file by `module:function`; any other error becomes a SourceError."""
     module, _, function = reader.partition(":")
     try:
         with recorded_texts() as texts:
@@ -132,14 +133,14 @@ def parsed(reader: str, content: bytes | str, *encodings: str) -> Parsed:
 
 
 def serve() -> None:
-    """Answer what stands on standard input until it ends."""
+    """Answer the requests on standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
     answers = os.fdopen(os.dup(1), "wb")
-    # What libraries print is no answer.
+    # Standard output is for answers; libraries that print write to standard error.
     os.dup2(2, 1)
     requests = sys.stdin.buffer
     while header := requests.readline():

@@ -1,4 +1,4 @@
-"""The files of sources by what became of them: read, read in part, without text, left out."""
+"""The files of sources by outcome: read, read in part, without text, left out."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 
 from retriever.documents.kinds import Loss
 
-# Files that are named, with their losses.
+# Maximum number of files that are listed with their losses.
 _NAMED = 10
 
 
 @dataclass(slots=True)
 class FilesReport:
-    """Number of files of folders, and of files that are one document, by what became of them.
+    """Number of files of folders, and of files that are one document, by outcome.
 
     Attributes:
-        read: by the label of the kind, such as "PDF"; those in part and without text too.
-        in_part: number of files with a part that has no place in their text.
-        losses: by `LossKind`, number of files with such a loss.
+        read: number of files by the label of their kind, such as "PDF". Files that were read in
+            part or have no text are included.
+        in_part: number of files with a part that is missing in their text.
+        losses: number of files by `LossKind`.
         named: place and losses of the first 10 of these files, a line each.
         without_text: number of files in which no text was found.
         skipped: number of files that could not be read.
-        left_out: by suffix or reason, such as "hidden", number of files that are not read by rule;
-            a folder that is left out counts as one.
+        left_out: number of files that rules leave out, by suffix or reason, such as "hidden". A
+            folder that is left out counts as one.
     """
 
     read: Counter[str] = field(default_factory=Counter)
@@ -55,7 +56,7 @@ class FilesReport:
         self.left_out.update(other.left_out)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON values, by the names of its attributes."""
+        """Return the report as JSON values, by the names of its attributes."""
         return {
             "read": dict(self.read),
             "in_part": self.in_part,

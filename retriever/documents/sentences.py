@@ -1,22 +1,22 @@
-"""Ends of sentences in many languages; abbreviations and dates end none."""
+"""Ends of sentences in many languages, apart from abbreviations and dates."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-# A sentence ends at closing punctuation before white space, at a stop of a script that needs none,
-# or at a line break that starts a new paragraph, list item or row.
+# A sentence ends at closing punctuation before white space, at a full stop of a script without
+# spaces, or at a line break before a new paragraph, list item or row.
 _STOPS = "।॥။។།።"
 SENTENCE_END = re.compile(
     rf"[.!?…؟۔։．{_STOPS}][\"'”’)\]]*\s+|[。！？{_STOPS}]+|．(?!\d)|\n\s*\n|\n(?=\s*[-*#>|])"
 )
-# A sentence that is read by itself ends where the next one may begin too, or at a blank line.
+# The end of a sentence that is read by itself, before a possible beginning or a blank line.
 _ENDING = re.compile(
     r"""(?:(?<=[.!?…])|(?<=[.!?…]["'”’)\]]))\s++(?=["'“‘(\[]*[^\W_a-zß-öø-ÿα-ώа-џ])"""
     r"""|(?<=[。！？।॥။។۔؟])|(?<=[\u0e01-\u0edf])[ \u00a0]++|\n[^\S\n]*+\n"""
 )
-# Thai and Lao have spaces between clauses alone; shorter ones are no sentence.
+# Characters of the shortest sentence in Thai and Lao, which have spaces between clauses.
 _CLAUSE = 40
 
 
@@ -66,13 +66,13 @@ _MONTHS = _words(
     januari februari mars maj augusti desember feb apr aug sept sep okt nov dez
     """
 )
-# Before a number that counts: "der 2. Weltkrieg", "am 5. Mai".
+# Words before an ordinal number: "der 2. Weltkrieg", "am 5. Mai".
 _BEFORE_ORDINALS = _words(
     "am der die das dem den des im zum zur vom beim ab bis seit ein eine einem einen einer"
 )
 _AFTER_ORDINALS = ("Jahrhundert", "Auflage", "Weltkrieg")
 _NEXT_WORD = re.compile(r"[^\w\n]*(\w+)")
-# Characters before a stop that are looked at.
+# Characters before a full stop that are inspected.
 _BACK = 24
 _OPENING = "([{\"'“‘„«‹¿¡*_"
 
@@ -85,7 +85,7 @@ def sentence_ends(text: str) -> Iterator[int]:
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """(start, stop) characters of each sentence of a text, without the white space around it."""
+    """Return the (start, stop) of each sentence of a text, without the white space around it."""
     spans: list[tuple[int, int]] = []
     start = 0
     goes_on = False
@@ -108,7 +108,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _is_abbreviation(text: str, stop: int, following: int) -> bool:
-    """Whether the full stop at `stop` ends no sentence; the text goes on at `following`."""
+    """Return whether the full stop at `stop` ends no sentence; `following` is the next offset."""
     words = text[max(0, stop - _BACK) : stop].split()
     if not words or text[stop - 1].isspace():
         return False
@@ -136,7 +136,7 @@ def _is_short(part: str) -> bool:
 
 
 def _is_ordinal(text: str, stop: int, following: int, words: list[str]) -> bool:
-    """Whether a number before a full stop counts, as in dates, or begins the item of a list."""
+    """Return whether a number before a full stop is ordinal, as in dates, or begins a list item."""
     number = words[-1]
     if len(number) > 3:
         return False
