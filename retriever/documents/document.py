@@ -1,4 +1,4 @@
-"""Documents: what one is, what an index can store, and how a record of a source becomes one.
+"""Documents: their fields, what an index can store, and the way from a record to a document.
 
 `reader` reads sources; each format (`text`, `tables`) takes an open source and yields records.
 """
@@ -27,11 +27,14 @@ ColumnType = Literal["string", "number", "boolean", "date"]
 ID_NAMES = ("id", "_id")
 TEXT_NAMES = ("text", "contents", "passage", "sentence")
 TITLE_NAMES = ("title",)
-# Of what `outline_json` gives; a field of that name that is nothing of the kind is metadata.
+# Field with an outline in the form of `outline_json`; in any other form it is metadata.
 OUTLINE_NAME = "outline"
 
+# Levels of nested metadata.
 _MAX_DEPTH = 100
+# Hexadecimal digits of a generated id.
 _ID_DIGITS = 16
+# Names that an error message lists.
 _MOST_QUOTED = 20
 
 
@@ -40,12 +43,12 @@ class Document:
     """One document of a corpus.
 
     Attributes:
-        id: not blank.
+        id: unique name; not blank.
         text: the body; may be empty if there is a title.
-        title: None if there is none; without NUL.
+        title: the title without NUL, or None.
         metadata: JSON values by field, for filters; integers within 64 bits, finite numbers,
             strings without NUL.
-        outline: where pages, headings, lines and messages begin in the text; empty if unknown.
+        outline: marks of pages, headings, lines and messages in the text; empty if unknown.
     """
 
     id: str
@@ -56,16 +59,18 @@ class Document:
 
     @property
     def is_empty(self) -> bool:
-        """Whether neither the text nor the title holds anything but white space."""
+        """Whether both text and title are empty or white space."""
         return not (self.text.strip() or (self.title or "").strip())
 
 
-# A document in any of the forms that programs pass.
+# A document in any form that programs pass.
 AnyDocument = str | Mapping[str, Any] | Document
 
 
 def content_id(title: str | None, text: str) -> str:
-    """16 hex digits that depend on title and text alone, so that they survive a reordering."""
+    """Return 16 hex digits that depend on title and text alone, and not on the order of
+    documents.
+    """
     return blake2b(f"{title or ''}\x1f{text}".encode()).hexdigest()[:_ID_DIGITS]
 
 
@@ -76,14 +81,14 @@ def _id_fault(value: str) -> str | None:
 
 
 def _comparable_fault(value: str) -> str | None:
-    """What keeps `value` from being stored where filters compare it, or None."""
+    """Describe why filters cannot compare a string; None if they can."""
     if "\0" in value:
         # Some functions of SQLite end a string at NUL.
         return "holds a NUL character (\\u0000), which only the text of a document may hold"
     return string_fault(value)
 
 
-# What each part of a document must be.
+# The check of each part of a document, and the expected type for messages.
 _PARTS: dict[str, tuple[Callable[[str], str | None], str]] = {
     "id": (_id_fault, "a string or an integer"),
     "text": (string_fault, "a string"),
@@ -92,12 +97,12 @@ _PARTS: dict[str, tuple[Callable[[str], str | None], str]] = {
 
 
 def is_id(value: object) -> TypeGuard[str]:
-    """Whether a document can have this id, so that a store can look it up."""
+    """Return whether a document can have this id."""
     return isinstance(value, str) and _id_fault(value) is None
 
 
 def document_fault(document: Document) -> str | None:
-    """What keeps a document, which any program may have made, from being stored, or None."""
+    """Describe why a document cannot be stored; None if it can."""
     for role, (fault_of, _) in _PARTS.items():
         value = getattr(document, role)
         if role == "title" and value is None:
@@ -112,7 +117,7 @@ def document_fault(document: Document) -> str | None:
 
 
 def metadata_fault(metadata: Mapping[str, object]) -> str | None:
-    """What keeps `metadata` from being stored, naming the top-level field, or None."""
+    """Describe why metadata cannot be stored, with the top-level field; None if it can."""
     for name, value in metadata.items():
         fault = _field_fault(name, value, 1)
         if fault is not None:
@@ -121,20 +126,20 @@ def metadata_fault(metadata: Mapping[str, object]) -> str | None:
 
 
 def plain_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The metadata with JSON values for NumPy's numbers and arrays, and ISO 8601 for dates."""
+    """Return metadata with JSON values for NumPy's numbers and arrays, and ISO 8601 for dates."""
     if metadata_fault(metadata) is None:
         return metadata
     return {name: _plain(value, 1, True) for name, value in metadata.items()}
 
 
 def _plain(value: Any, depth: int, keeps_nan: bool) -> Any:
-    """What JSON has in place of a value, as far as it has any; null for NaN unless it is kept."""
+    """Return the JSON form of a value as far as it has one; null for NaN unless it is kept."""
     if isinstance(value, date | time):
         written = value.isoformat()
-        # What pandas has for a time that is missing.
+        # The value of pandas for a missing time.
         return None if written == "NaT" else written
     if type(value).__name__ == "datetime64":
-        # Finer times would become integers.
+        # Times finer than microseconds would become integers.
         return _plain(value.astype("datetime64[us]").tolist(), depth, keeps_nan)
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         return _plain(value.tolist(), depth, keeps_nan)
@@ -181,17 +186,18 @@ def _value_fault(value: object, depth: int) -> str | None:
 class Fields:
     """Names of the fields that hold a record's id, text and title, and types of columns.
 
-    A name that is None is detected: the first of `id` and `_id`; of `text`, `contents`, `passage`
-    and `sentence`; and `title`. If there is none, the same names count in any case, such as `ID`.
-    A name that is given must be in every record.
+    A name that is None is detected. The id is the first of `id` and `_id`. The text is the first
+    of `text`, `contents`, `passage` and `sentence`. The title is `title`. If none is present, the
+    same names are accepted in any case, such as `ID`. A name that you specify must be in every
+    record.
 
     Attributes:
-        id, text, title: names, or None.
+        id, text, title: names, or None to detect them.
         types: "string", "number", "boolean" or "date" by column, for CSV and TSV, which have no
-            types of their own; those of other columns are chosen, see `CorpusReader`.
+            types of their own. Types of other columns are detected, see `CorpusReader`.
 
     Raises:
-        ConfigError: one field is named for two roles, or a type is none of these.
+        ConfigError: one field is named for two roles, or a type is unknown.
     """
 
     id: str | None = None
@@ -220,7 +226,7 @@ class Columns(NamedTuple):
 
 
 def find_columns(header: Sequence[str], fields: Fields, where: str) -> Columns:
-    """The id, text and title columns of a table; SourceError if none holds text."""
+    """Return the id, text and title columns of a table; raise SourceError if none holds text."""
     if len(set(header)) != len(header):
         [(twice, _)] = Counter(header).most_common(1)
         raise SourceError(f"{where}: two columns are called {twice!r}; rename one of them")
@@ -250,7 +256,7 @@ def find_columns(header: Sequence[str], fields: Fields, where: str) -> Columns:
 
 
 def detect_field(names: Iterable[str], present: Collection[str], fields: Fields) -> str | None:
-    """The first of `names` that is present without a role, if need be in another case."""
+    """Return the first of `names` that is present without a role, if need be in another case."""
     assigned_names = (fields.id, fields.text, fields.title)
     for name in names:
         if name in present and name not in assigned_names:
@@ -263,36 +269,37 @@ def detect_field(names: Iterable[str], present: Collection[str], fields: Fields)
 
 
 def quote_names(names: Collection[str]) -> str:
-    """The names quoted and joined for an error message, cut after 20; `nothing` if empty."""
+    """Return names quoted and joined for an error message, cut after 20; `nothing` if empty."""
     quoted = ", ".join(repr(name) for name in islice(names, _MOST_QUOTED))
     omitted = len(names) - _MOST_QUOTED
     return f"{quoted} and {omitted} more" if omitted > 0 else quoted or "nothing"
 
 
 class Record(NamedTuple):
-    """One record as a format reads it, before its fields are assigned."""
+    """A record as a format reads it, before its fields are assigned."""
 
-    # 1-based line, row or file within the source, and the place for messages: corpus.jsonl:7.
+    # 1-based line, row or file within the source.
     number: int
+    # Place for messages, as in "corpus.jsonl:7".
     where: str
-    # Not yet checked; an exception stands for a value that cannot be read.
+    # Values before any check; an exception stands for a value that cannot be read.
     values: dict[str, Any]
     fault: str | None = None
-    # Whether `fault` is no error but says why the source does not include the file.
+    # Whether `fault` is no error but a reason to leave the file out of the source.
     passed_over: bool = False
-    # Whether it is a part of a file, as a message of a mailbox is.
+    # Whether the record is a part of a file, such as a message of a mailbox.
     is_part: bool = False
-    # Of the text, as in `Document`.
+    # Outline of the text, as in `Document`.
     outline: Outline = ()
-    # Of a folder: the path below it of the file that the record is from.
+    # Path of the record's file below its folder; empty for other sources.
     file: str = ""
-    # Of a file: its kind by its content, and parts that have no place in the text.
+    # Kind of a file by its content, and its losses.
     kind: str = ""
     losses: tuple[Loss, ...] = ()
 
 
 class Assembler:
-    """Makes documents of records; the first decides which field is which."""
+    """Turns records into documents; the first record decides on the names of id and text."""
 
     def __init__(
         self, fields: Fields, leave_out: Callable[[str, str, str], None] | None = None
@@ -304,14 +311,17 @@ class Assembler:
         self._first: str | None = None
 
     def document(self, record: Record) -> Document:
-        """As `split`; a document without an id gets one made of its content."""
+        """Assemble a document; if it has no id, generate one from its content."""
         document = self.assemble(record)
         if document.id:
             return document
         return replace(document, id=content_id(document.title, document.text))
 
     def assemble(self, record: Record) -> Document:
-        """The document of a record, whose `values` it takes; its id is empty if it has none."""
+        """Assemble a document from a record; the id is empty if the record has none.
+
+        Consumes `record.values`: what no other field takes becomes the metadata.
+        """
         where = record.where
         values = record.values
         if record.fault is not None:
@@ -338,15 +348,20 @@ class Assembler:
             outline = parsed
             del values[OUTLINE_NAME]
         if metadata_fault(values) is not None:
-            values = {name: _plain(value, 1, False) for name, value in values.items()}
-            for name in list(values):
-                if (fault := _field_fault(name, values[name], 1)) is None:
-                    continue
-                if self._leave_out is None:
-                    raise SourceError(f"{where}: the field {name!r} {fault}")
-                self._leave_out(where, name, fault)
-                del values[name]
+            values = self._storable(where, values)
         return Document(id_, text, title, values, outline)
+
+    def _storable(self, where: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Return metadata without fields that no index can store, each of which is reported."""
+        plain = {name: _plain(value, 1, False) for name, value in values.items()}
+        for name in list(plain):
+            if (fault := _field_fault(name, plain[name], 1)) is None:
+                continue
+            if self._leave_out is None:
+                raise SourceError(f"{where}: the field {name!r} {fault}")
+            self._leave_out(where, name, fault)
+            del plain[name]
+        return plain
 
     def _check_present(self, where: str, values: dict[str, Any]) -> None:
         if self._text_name is None:
@@ -381,7 +396,7 @@ def _checked(role: str, label: str, value: object, where: str) -> str:
 
 
 def as_document(value: AnyDocument) -> Document:
-    """A document of what a program passes; the fields of a mapping are those of a JSON line."""
+    """Return the document that a program passes; a mapping has the fields of a JSON line."""
     if isinstance(value, Document):
         metadata = plain_metadata(value.metadata)
         return value if metadata is value.metadata else replace(value, metadata=dict(metadata))
@@ -397,6 +412,6 @@ def as_document(value: AnyDocument) -> Document:
 
 
 def document_of(stored: StoredDocument) -> Document:
-    """A document as it was given to the index."""
+    """Return the document of a stored one."""
     outline = read_outline(stored.outline)
     return Document(stored.id, stored.text, stored.title, stored.metadata, outline)

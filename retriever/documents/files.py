@@ -1,4 +1,4 @@
-"""Files that are documents: which kind one is of, by its name and first bytes, and its reading.
+"""Files that are documents: their kind by name and first bytes, and their reading.
 
 A kind is a line in `KINDS` and a function in `kinds`.
 """
@@ -64,19 +64,19 @@ _OPEN = ".odt .ott .ods .ots .odp .otp .odg .fodt .fods .fodp"
 
 
 class FileKind(NamedTuple):
-    """How the files with some suffixes, which are parted by white space, are read."""
+    """A kind of files: its suffixes, parted by white space, and its reader."""
 
-    # What such a file is called in messages.
+    # Name of the kind in messages.
     label: str
     suffixes: str
-    # Module and function in `kinds`; none of a mailbox, whose messages are mails.
+    # Module and function in `kinds`; empty for a mailbox, whose messages are mails.
     reader: str
-    # Modules of the extra `documents`.
+    # Modules of the extra `documents` that the reader imports.
     needs: tuple[str, ...] = ()
-    # Whether the reader takes text, in this process, since that takes no time.
+    # Whether the reader takes text. It is fast and runs in this process.
     is_text: bool = False
-    # Grows when the reader reads more or other text, so that `refresh` reads earlier files again;
-    # 0 are the readers of releases that did not note it.
+    # Increased when the reader reads more or other text, so that `refresh` reads earlier files
+    # again; 0 for readers of releases that did not store it.
     reader_version: int = 1
 
 
@@ -101,9 +101,9 @@ KINDS: Mapping[str, FileKind] = {
     "mbox": FileKind("mailbox", ".mbox", ""),
 }
 _BY_SUFFIX = {suffix: name for name, kind in KINDS.items() for suffix in kind.suffixes.split()}
-# Which have first bytes of their own, so that a wrong suffix is seen.
+# Kinds with first bytes of their own, by which a wrong suffix is noticed.
 _SIGNED_KINDS = ("pdf", "docx", "pptx", "xlsx", "opendocument", "rtf", "epub")
-# Beginnings of the names of parts, in small letters; OpenDocument is told by two parts.
+# Beginnings of part names in lower case. OpenDocument is recognized by two parts.
 _PART_NAMES = {
     "meta-inf/container.xml": "epub",
     "word/document": "docx",
@@ -115,7 +115,7 @@ _PDF = b"%PDF-"
 _ZIP = b"PK\x03\x04"
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 _RTF = b"{\\rtf"
-# What to save a file as that is of a kind that is not read, and the program that does it.
+# Remedies for files of kinds that are not read, by suffix.
 _SOFFICE = "soffice --headless --convert-to"
 _REMEDIES = {
     ".doc .dot .wps": f"save it as .docx, for example with `{_SOFFICE} docx FILE`",
@@ -126,27 +126,30 @@ _REMEDIES = {
     ".numbers": "export it as .xlsx from Numbers",
     ".key": "export it as .pptx from Keynote",
 }
-# A comment ends at its first end, or many of them would be tried in every combination.
+# The beginning of a page of HTML. Atomic groups prevent quadratic time for many comments.
 _PAGE = re.compile(
     rb"(?i)\s*(?:(?><!--.*?-->)\s*)*+(<\?xml[^>]*>\s*)?<(!doctype html|html)\b", re.DOTALL
 )
+# Bytes in which a mark of the format is looked for.
 _SNIFFED_BYTES = 1024
-# Fields of metadata, in lower case, whose values name a document.
+# Metadata fields, in lower case, whose values are keywords of a document.
 _KEYWORDS = frozenset(
     "alias aliases categories category keyword keywords tag tags".split()  # noqa: SIM905
 )
-# Characters of a label: more are no name.
+# Maximum length of a label in characters; longer text is no name.
 _LONGEST_LABEL = 1000
-# Bytes of the longest file that is no text.
+# Maximum size in bytes of a file that is not text.
 LONGEST_FILE = 1 << 28
 _TOO_LARGE = f"larger than {LONGEST_FILE >> 20} MiB; split it"
-# Files that are read ahead of the one whose turn it is, and how many bytes they may have.
+# Maximum number of files that are read ahead, and of their bytes.
 _AHEAD = 16
 _AHEAD_BYTES = 1 << 25
 
 
 class SourceFile(NamedTuple):
-    """A file to read, or a part of one: path, id of the document, and fields of `Record`."""
+    """A file to read, or a part of one: its path, the id of its document, and fields of
+    `Record`.
+    """
 
     path: Path
     id: str
@@ -154,14 +157,14 @@ class SourceFile(NamedTuple):
     number: int
     file: str = ""
     is_part: bool = False
-    # By its content, once it is opened.
+    # Kind by the content, once the file is opened.
     kind: str = ""
 
 
 def kind_of(path: str | Path, head: bytes | None = None) -> str | None:
-    """The kind of a file by its name, compressed by gzip or not; None if it is not read.
+    """Return the kind of a file by its name, compressed by gzip or not; None if it is not read.
 
-    A name that says nothing is that of the kind which the first bytes show, if these are given.
+    If the name does not tell, `head`, the first bytes, decides.
     """
     name = base_name(str(path))
     if is_maildir_file(name):
@@ -175,7 +178,7 @@ def kind_of(path: str | Path, head: bytes | None = None) -> str | None:
 
 
 def kind_of_file(path: str | Path) -> str | None:
-    """The kind of a plain file, which is opened only if its name says nothing."""
+    """Return the kind of a plain file, which is opened only if its name does not tell."""
     kind = kind_of(path)
     if kind is None:
         with suppress(OSError):
@@ -184,16 +187,16 @@ def kind_of_file(path: str | Path) -> str | None:
 
 
 def is_document(path: str | Path) -> bool:
-    """Whether a file alone is one document, or a mailbox of many.
+    """Return whether a single file is one document, or a mailbox of many.
 
-    It is of a kind but .txt; has a name such as README; or is a mail, a mailbox, a script, a PDF or
-    a zip by its content.
+    That is a file of any kind except .txt, a file with a name such as README, and a file whose
+    content is a mail, a mailbox, a script, a PDF or a zip.
     """
     kind = kind_of(path)
     if kind not in (None, "text"):
         return True
     try:
-        # A pipe would wait for its other end, and be read only once.
+        # A pipe would block, and can be read only once.
         if not os.path.isfile(path):
             return False
         head = head_of(path)
@@ -211,7 +214,9 @@ def is_document(path: str | Path) -> bool:
 def read_files(
     files: Iterable[SourceFile | Record], fields: Fields, meter: Meter, encoding: str | None = None
 ) -> Generator[Record, None, None]:
-    """The documents of files in their order, read ahead, between records that are given through."""
+    """Yield the documents of files in order, reading ahead; records among the files pass
+    through.
+    """
     with closing(ReadingProcesses()) as processes:
         reader = _FileReader(fields, meter, encoding, processes)
         pending_records = chain.from_iterable(map(reader.begin, files))
@@ -232,11 +237,13 @@ def read_files(
             yield finish()
 
 
-# Bytes that wait, and what gives the record of a file when it is its turn.
+# The bytes of a file that is read ahead, and the call that returns its record.
 _PendingRecord = tuple[int, Callable[[], Record]]
 
 
 class _FileReader:
+    """Begins to read files and turns their content into records."""
+
     def __init__(
         self, fields: Fields, meter: Meter, encoding: str | None, processes: ReadingProcesses
     ) -> None:
@@ -246,19 +253,23 @@ class _FileReader:
         self._processes = processes
 
     def begin(self, file: SourceFile | Record) -> Iterator[_PendingRecord]:
-        """Begin to read a file."""
+        """Begin to read a file, and yield its pending record or those of its messages."""
         if isinstance(file, Record):
             yield 0, lambda: file
             return
         try:
             with open_bytes(file.path, file.where, self._meter) as stream:
                 detected = kind_of(file.path, stream.peek(HEAD)[:HEAD])
-                # What no kind reads is named by a pattern, and read as text.
+                # A file of no kind was named by a pattern, and is read as text.
                 kind = detected or "text"
                 if kind == "mbox":
                     for number, message in enumerate(messages(stream, LONGEST_FILE), 1):
-                        id_, where = f"{file.id}#{number}", f"{file.where}#{number}"
-                        part = file._replace(id=id_, where=where, is_part=True, kind=kind)
+                        part = file._replace(
+                            id=f"{file.id}#{number}",
+                            where=f"{file.where}#{number}",
+                            is_part=True,
+                            kind=kind,
+                        )
                         if len(message) > LONGEST_FILE:
                             yield 0, partial(self._failed_record, part, SourceError(_TOO_LARGE))
                             continue
@@ -280,7 +291,8 @@ class _FileReader:
             yield 0, partial(self._failed_record, file, error)
 
     def _parser(self, kind: str, content: bytes) -> Callable[[], Parsed]:
-        """Return a call that gives the content of a file; a process begins to read it unless text.
+        """Return a call that gives the content of a file; a process begins to read it unless it is
+        text.
 
         Raises PassedOverError where a library is not installed.
         """
@@ -342,13 +354,15 @@ class _FileReader:
 
 
 def _label_marks(file: SourceFile, metadata: Mapping[str, Json]) -> Iterator[Mark]:
-    """The labels of a file: its path below the source without a known suffix, and its keywords."""
+    """Yield the labels of a file: its path below the source without a known suffix, and its
+    keywords.
+    """
     path = file.file or file.path.name
     # A mail of a Maildir may have no suffix.
     while kind_of(path) is not None and os.path.splitext(path)[1]:
         path = os.path.splitext(path)[0]
     words: list[str] = []
-    # Zola has the keywords of a page in a table of their own.
+    # Zola has the keywords of a page in a table `taxonomies`.
     taxonomies = metadata.get("taxonomies")
     fields = {**taxonomies, **metadata} if isinstance(taxonomies, dict) else metadata
     for name, value in fields.items():
@@ -375,7 +389,7 @@ def _remedy(path: Path) -> str:
 
 
 def _kind_by_content(kind: str, content: bytes) -> str:
-    """The kind that the first bytes show, else that of the suffix."""
+    """Return the kind that the first bytes show, else that of the suffix."""
     if content.startswith(_PDF):
         return "pdf"
     if content.startswith(_RTF):
@@ -395,13 +409,13 @@ def _kind_by_content(kind: str, content: bytes) -> str:
             f"encrypted, or of an Office before 2007; save it without a password as {suffix}"
         )
     if kind != "pdf" and content.startswith(_ZIP):
-        # Its reader says what is missing.
+        # The reader of the kind reports what is missing.
         return kind
     raise SourceError(f"not a {KINDS[kind].label} file, whatever its name; rename it")
 
 
 def _kind_by_parts(content: bytes) -> str | None:
-    """The kind that the parts of a zipped file show; None if they show none."""
+    """Return the kind that the parts of a zipped file show; None if they show none."""
     from retriever.documents.kinds.zipped import open_zip, part_name
 
     with suppress(zipfile.BadZipFile):

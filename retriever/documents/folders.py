@@ -1,4 +1,4 @@
-"""Which files of a folder are read: ignore files, kinds and sizes; what is left out is counted."""
+"""Selection of the files of a folder by ignore files, kinds and sizes, with counts of the rest."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from retriever.documents.sources import LONGEST, Meter, UnopenedError, base_name
 from retriever.documents.text import refuse_named_fields
 from retriever.errors import ConfigError
 
-# A later one decides before an earlier one.
+# Names of ignore files; a later file takes precedence over an earlier one.
 IGNORE_FILES = (".gitignore", ".ignore", ".retrieverignore")
-# Bytes of the longest ignore file: each name below its folder is compared with all of it.
+# Maximum size of an ignore file in bytes; each name below its folder is compared with all of it.
 _LONGEST_IGNORE_FILE = 1 << 16
+# Groups that a message lists with their counts, and further ones by name.
 _MOST_COUNTS = 12
 _MOST_NAMES = 20
-# Wildcards and sets of a pattern, and the last name in it.
+# Wildcards and sets of a pattern, and the last name of a path in it.
 _WILDCARDS = re.compile(r"\[[^\]]*\]|[*?!]")
 _LAST_NAME = re.compile(r"[^/]*$")
-# Of texts that are data, and not read unless a pattern names them.
+# Suffixes of text that is data, and is read only if a pattern names it.
 TEXT_SUFFIXES = (".csv", ".ics", ".json", ".log", ".tsv", ".vcf", ".xml")
 _LEAVES = "a link that leads out of the source, which is not followed"
 _NOT_PLAIN = "not a plain file"
@@ -37,7 +38,10 @@ _NOT_PLAIN = "not a plain file"
 
 @dataclass(frozen=True, slots=True)
 class FolderRules:
-    """Which files are read, all without `include`; patterns are those of a .gitignore file."""
+    """Rules for the files to read; patterns are those of a .gitignore file.
+
+    Without `include`, all files of known kinds are read.
+    """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -62,20 +66,22 @@ class FolderRules:
 
 
 class Entry(NamedTuple):
-    """A file or folder below a source: its relative path, and why it is no document."""
+    """A file or folder below a source: its relative path, and the reason if it is no document."""
 
     path: str
     fault: str | None = None
-    # As of `Record`.
+    # See `Record`.
     passed_over: bool = False
-    # Of the file that is read; None for a link to nothing.
+    # Status of the file; None for a link to nothing.
     status: os.stat_result | None = None
 
 
 def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Iterator[Entry]:
-    """The files that are read, by relative path, and what cannot be; `left_out` counts the rest."""
+    """Yield the files to read, by relative path, and unreadable ones; `left_out` counts the
+    rest.
+    """
     walk = _Walk(folder, left_out)
-    # No recursion, since folders may be deeper than Python's calls.
+    # A stack instead of recursion, since folders may be deeper than Python's call stack.
     patterns = _Patterns((), *map(_at_source, (rules.include, rules.exclude, rules.named)))
     levels = [walk.list_entries("", patterns)]
     while levels:
@@ -88,7 +94,7 @@ def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Ite
             levels.append(walk.list_entries(*child))
 
 
-# Patterns, and the position that a path leads them to.
+# Patterns, and their position in a folder.
 _PositionedPatterns = tuple[IgnorePatterns, Position]
 
 
@@ -100,17 +106,17 @@ def _at_source(patterns: Sequence[str]) -> tuple[_PositionedPatterns, ...]:
 
 
 class _Patterns(NamedTuple):
-    """All patterns that count in a folder."""
+    """All patterns that apply in a folder."""
 
-    # Of ignore files, from the source down to the folder.
+    # Patterns of ignore files, from the source down to the folder.
     ignores: tuple[_PositionedPatterns, ...]
     include: tuple[_PositionedPatterns, ...]
     exclude: tuple[_PositionedPatterns, ...]
-    # Of these patterns `include` those that name files or a suffix.
+    # The patterns of `include` that name files or a suffix.
     named: tuple[_PositionedPatterns, ...]
 
     def below(self, name: bytes) -> _Patterns:
-        """The patterns in the folder with this name."""
+        """Return the patterns in a subfolder."""
         return _Patterns(
             *(
                 tuple(
@@ -121,7 +127,7 @@ class _Patterns(NamedTuple):
         )
 
     def exclusion_reason(self, name: bytes, is_folder: bool) -> str | None:
-        """The reason for which an entry is left out."""
+        """Return the reason for which an entry is left out; None if it is read."""
         for patterns, position in reversed(self.ignores):
             is_match = patterns.verdict(position, name, is_folder)
             if is_match:
@@ -137,7 +143,7 @@ class _Patterns(NamedTuple):
         return None
 
     def has_named(self, name: bytes) -> bool:
-        """Whether a pattern names a file, and not only a folder above it."""
+        """Return whether a pattern names a file, and not only a folder above it."""
         return any(patterns.verdict(position, name, False) for patterns, position in self.named)
 
 
@@ -150,7 +156,9 @@ class _Walk:
     def list_entries(
         self, prefix: str, patterns: _Patterns
     ) -> Iterator[Entry | tuple[str, _Patterns]]:
-        """The entries of a folder by path, where a folder has a slash at its end."""
+        """Yield the entries of a folder by path; a folder has a slash at its end and its
+        patterns.
+        """
         try:
             with os.scandir(self._folder / prefix) as entries:
                 children = {child.name: child for child in entries}
@@ -184,16 +192,18 @@ class _Walk:
                     yield entry
 
     def _ignore_lines(self, entries: dict[str, os.DirEntry[str]]) -> Iterator[bytes]:
-        """The lines of the ignore files among some entries, which it takes from these."""
+        """Yield the lines of the ignore files among some entries, and remove the files from
+        these.
+        """
         for name in IGNORE_FILES:
             if name not in entries:
                 continue
             entry = entries.pop(name)
-            # As for Git, which follows none; a pipe never ends.
+            # As in Git, which follows no link to an ignore file; a pipe would block.
             if not entry.is_file(follow_symlinks=False):
                 self._left_out["ignore files that are not plain"] += 1
                 continue
-            # Without it, what it keeps out would be read.
+            # Without the ignore file, files that it excludes would be read.
             fault = f"the folder is passed over, since its {name}"
             try:
                 with open(entry.path, "rb") as file:
@@ -229,7 +239,7 @@ class _Walk:
         return self._sized(path, kind, status)
 
     def _entry_by_head(self, path: str, file: os.DirEntry[str]) -> Entry | None:
-        """The entry of a file whose name shows no kind; its first bytes may show one."""
+        """Return the entry of a file whose name shows no kind, if its first bytes show one."""
         name = base_name(file.path)
         group = name_exclusion(name)
         if group is None:
@@ -256,7 +266,7 @@ class _Walk:
         return os.path.commonpath([self._root, os.path.realpath(file.path)]) != self._root
 
     def _sized(self, path: str, kind: str, status: os.stat_result) -> Entry | None:
-        # A mailbox may be of any size: each of its messages is a document.
+        # A mailbox may have any size, since each message is a document.
         most = LONGEST if KINDS[kind].is_text else LONGEST_FILE
         if status.st_size > most and kind != "mbox":
             self._left_out[f"larger than {most >> 20} MiB"] += 1
@@ -265,12 +275,12 @@ class _Walk:
 
 
 def _encode_name(name: str) -> bytes:
-    """A name or pattern as patterns compare it: composed, since macOS has names decomposed."""
+    """Return a name or pattern in NFC as bytes, since macOS decomposes names."""
     return os.fsencode(normalize_name(name))
 
 
 def left_out_text(left_out: Mapping[str, int]) -> str:
-    """The counts of what was left out, the largest first: ``20 .html, 12 .gz, 3 hidden``."""
+    """Return the counts of files left out, the largest first: ``20 .html, 12 .gz, 3 hidden``."""
     ranked = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
     largest = ", ".join(f"{number:,} {group}" for group, number in islice(ranked, _MOST_COUNTS))
     rest = ranked[_MOST_COUNTS:]
@@ -282,16 +292,16 @@ def left_out_text(left_out: Mapping[str, int]) -> str:
 
 
 def include_advice(left_out: Mapping[str, int], suffixes: Container[str] | None = None) -> str:
-    """Advice how to read files that are left out for their suffix, after a semicolon; or empty.
+    """Return advice on files left out for their suffix, after a semicolon; empty if there are none.
 
-    With `suffixes`, only for these.
+    With `suffixes`, only these suffixes count.
     """
     names = [name for name in left_out if name.startswith(".")]
     if suffixes is not None:
         names = [name for name in names if name in suffixes]
     if not names:
         return ""
-    # Text, though it is data, before what may be binary.
+    # Text is recommended before files that may be binary.
     suffix = max(names, key=lambda name: (name in TEXT_SUFFIXES, left_out[name], name))
     return f"; --include '*{suffix}' reads only these, as text; add --include '*' to read all kinds"
 
@@ -307,7 +317,10 @@ def read_folder(
     only: Container[str] | None,
     prefix: str,
 ) -> Generator[Record, None, None]:
-    """The documents below a folder, `only` those of some paths; ids are paths after a prefix."""
+    """Yield the documents below a folder; their ids are `prefix` and the path.
+
+    `only` limits them to some relative paths.
+    """
     refuse_named_fields(name, fields)
 
     def files() -> Iterator[SourceFile | Record]:

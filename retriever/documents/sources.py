@@ -1,4 +1,7 @@
-"""Opens sources, detects their format (by magic bytes, by name, then by content), reads lines."""
+"""Opening of sources, detection of their format, and reading of lines.
+
+The format is detected by magic bytes, then by name, then by content.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +40,14 @@ if TYPE_CHECKING:
 Format = Literal["jsonl", "csv", "tsv", "parquet", "lines", "sqlite"]
 
 NUL_FAULT = f"holds a NUL byte; expected text (it may be utf-16-le; {REMEDY})"
-# Bytes of the longest line, row or file of a folder: a small compressed file can hold any length.
+# Maximum size in bytes of a line, a row or a text file of a folder. A small compressed file can
+# expand to any size.
 LONGEST = 1 << 26
 TOO_LONG = f"longer than {LONGEST >> 20} MiB; split it into several documents"
 
 _GZIP = b"\x1f\x8b"
 _MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"SQLite format 3\0": "sqlite"}
+# Bytes that are read at once.
 _CHUNK = 1 << 17
 _FORMATS_BY_SUFFIX: dict[str, Format] = {
     ".jsonl": "jsonl",
@@ -54,7 +59,7 @@ _FORMATS_BY_SUFFIX: dict[str, Format] = {
     ".txt": "lines",
 }
 
-# A URL, as it is given or made an absolute path, which has one slash after the scheme.
+# A URL, as written or as an absolute path, which has one slash after the scheme.
 _URL = re.compile(r"(?:/.*/)?(?:https?|ftp):/")
 
 
@@ -64,17 +69,17 @@ class UnopenedError(SourceError):
 
 @dataclass(slots=True)
 class Meter:
-    """Counts what is read from disk or standard input."""
+    """Counters of what is read from disk or standard input."""
 
-    # Before decompression.
+    # Bytes before decompression.
     bytes: int = 0
-    # Sources by the encoding that was found and is not UTF-8.
+    # Sources by their detected encoding, if it is not UTF-8.
     recoded: dict[str, FieldCount] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class FieldCount:
-    """In how many records something is the matter with a field, and where and what is first."""
+    """The number of records with a problem of one field, and the first of these problems."""
 
     first: str
     records: int = 0
@@ -87,15 +92,15 @@ class FieldCount:
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """The format of text sources.
+    """The form of text sources.
 
     Attributes:
-        encoding: detected if it is None: as a byte-order mark says, else UTF-8, or what chardet
-            detects in first bytes that are not UTF-8.
-        delimiter: one character between the cells of CSV, which any text without another suffix
-            then is; None for a comma, and a tab in TSV.
-        header: whether the first row of CSV and TSV has the names of the columns; else these are
-            1, 2, ..., and a single one is `text`.
+        encoding: name of the encoding. None detects it: by a byte-order mark, else UTF-8, else by
+            chardet if the first bytes are not UTF-8.
+        delimiter: one character between the cells of CSV. If set, any text without another suffix
+            is read as CSV. None is a comma, and a tab in TSV.
+        header: whether the first row of CSV and TSV has the names of the columns. Otherwise the
+            names are 1, 2, ..., and a single column is `text`.
 
     Raises:
         ConfigError: there is no such encoding, or the delimiter is not one character.
@@ -118,33 +123,33 @@ _DETECTED_FORM = TextForm()
 
 @dataclass(frozen=True, slots=True)
 class OpenSource:
-    """A source that is open and whose format is known."""
+    """An open source of known format."""
 
     name: str
     format: Format
-    # Decompressed, from the first byte.
+    # Decompressed bytes from the first on.
     stream: BinaryIO
     # A file that supports random access; None if the source is compressed or a pipe.
     path: Path | None
     meter: Meter
     form: TextForm = _DETECTED_FORM
-    # Types of metadata columns, and cells that do not fit, entered by the readers of CSV and TSV.
+    # Types of metadata columns, and cells that do not fit; the readers of CSV and TSV fill them.
     columns: dict[str, ColumnType] = field(default_factory=dict)
     misfits: dict[str, FieldCount] = field(default_factory=dict)
 
 
 def base_name(name: str) -> str:
-    """A file name in lower case, without `.gz`."""
+    """Return a file name in lower case, without `.gz`."""
     return name.lower().removesuffix(".gz")
 
 
 def normalize_name(name: str) -> str:
-    """A name in the form of Unicode in which names are compared and ids are stored (NFC)."""
+    """Return a name in NFC, in which names are compared and ids are stored."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
 def path_on_disk(path: str | Path) -> str | Path:
-    """The path as the file system has it, where that has the same names in another form."""
+    """Return a path as the file system spells it, which may use another normal form of Unicode."""
     written = str(path)
     if written.isascii() or os.path.lexists(written):
         return path
@@ -160,7 +165,7 @@ def path_on_disk(path: str | Path) -> str | Path:
 
 
 def file_size(path: Path) -> int | None:
-    """Bytes on disk; None for a pipe or device. Raises UnopenedError if it cannot be read."""
+    """Return the bytes on disk; None for a pipe or device. Raise UnopenedError if unreadable."""
     with _explained_errors(str(path)):
         status = path.stat()
     return status.st_size if stat.S_ISREG(status.st_mode) else None
@@ -170,7 +175,10 @@ def file_size(path: Path) -> int | None:
 def open_source(
     path: Path, name: str, fields: Fields, meter: Meter, form: TextForm = _DETECTED_FORM
 ) -> Iterator[OpenSource]:
-    """A file, closed on leaving; UnopenedError if there is none, SourceError if it is unusable."""
+    """Open a file, and close it on leaving.
+
+    Raises UnopenedError if it cannot be opened, SourceError if it is unusable.
+    """
     with _explained_errors(name):
         file = path.open("rb", buffering=0)
     with file, open_stream(file, name, fields, meter, form, path) as source:
@@ -186,7 +194,10 @@ def open_stream(
     form: TextForm = _DETECTED_FORM,
     path: Path | None = None,
 ) -> Iterator[OpenSource]:
-    """A stream that the caller opened and closes, perhaps of a file; raises as `opened` does."""
+    """Read a stream that the caller opens and closes, perhaps of a file.
+
+    Raises as `open_source` does.
+    """
     before = meter.bytes
     # read1 returns the available bytes; read would wait for a full buffer of a slow pipe.
     outer = _ByteStream(name, getattr(stream, "read1", stream.read), meter)
@@ -197,14 +208,14 @@ def open_stream(
     if path is None or unzipped is not outer or file_size(path) is None:
         path = None
     elif kind in _MAGIC.values():
-        # It is read again through its path, and counted by rows.
+        # The file is read again through its path, and counted by rows.
         meter.bytes = before
     yield OpenSource(name, kind, io.BufferedReader(text, _CHUNK), path, meter, form)
 
 
 @contextmanager
 def open_bytes(path: Path, name: str, meter: Meter) -> Iterator[io.BufferedReader]:
-    """The bytes of a file of any format, decompressed; raises as `opened` does."""
+    """Open the bytes of a file of any format, decompressed; raise as `open_source` does."""
     with _explained_errors(name):
         file = path.open("rb", buffering=0)
     with file:
@@ -243,7 +254,9 @@ class _ByteStream(io.RawIOBase):
         return len(chunk)
 
     def head(self) -> bytes:
-        """At least the first line that is not blank, unless it is longer than two chunks."""
+        """Return the first bytes up to the end of the first line with content, or about two
+        chunks.
+        """
         while len(self._ahead) < _CHUNK and b"\n" not in self._ahead.removeprefix(BOM_UTF8).strip():
             if not (chunk := self._fetch(_CHUNK)):
                 break
@@ -275,16 +288,16 @@ def _decompress(stream: _ByteStream, name: str) -> _ByteStream:
 
 
 def _recode(stream: _ByteStream, name: str, form: TextForm, meter: Meter) -> _ByteStream:
-    """A text as UTF-8, any other source as it is."""
+    """Return a stream of a text as UTF-8, and any other source unchanged."""
     head = stream.head()
     if head.startswith(tuple(_MAGIC)):
         return stream
     encoding = form.encoding
     if encoding is None:
-        # The lines of damaged UTF-8 are faults.
+        # Lines of damaged UTF-8 are reported as faults later.
         with suppress(UnicodeDecodeError):
             encoding = detect_encoding(head)
-        # JSON is Unicode, so that other bytes are faults.
+        # JSON is Unicode, so other bytes are faults.
         is_json = head.lstrip().startswith(b"{")
         if is_json and encoding and not encoding.startswith("utf"):
             encoding = None
@@ -334,14 +347,14 @@ def _detect_text(line: str, name: str, fields: Fields) -> Format:
     roles = {*ID_NAMES, *TITLE_NAMES}
     candidates: tuple[tuple[Format, str], ...] = (("tsv", "\t"), ("csv", ","))
     for kind, delimiter in candidates:
-        # A header of one column has neither; programs that write such files quote like CSV.
+        # A header of one column has no delimiter; programs that write such files quote as in CSV.
         if delimiter == "\t" and delimiter not in line:
             continue
         try:
             cells = next(csv.reader([line.rstrip("\r")], delimiter=delimiter), [])
         except csv.Error:
             continue
-        # In another case a name of the text alone may begin a text.
+        # In another case, a single field name may be the first word of a text.
         lower_names = {cell.lower() for cell in cells}
         if any(cell in text_names for cell in cells) or (
             lower_names & set(TEXT_NAMES) and lower_names & roles
@@ -356,18 +369,18 @@ def _detect_text(line: str, name: str, fields: Fields) -> Format:
 
 
 def decode_fault(error: UnicodeDecodeError) -> str:
-    """What is wrong with bytes that are not UTF-8."""
+    """Describe bytes that are not UTF-8."""
     byte = error.object[error.start]
     return f"invalid UTF-8: byte 0x{byte:02x} ({error.reason}); {REMEDY}"
 
 
 class TextLines:
-    """Iterates over lines; bytes that are not UTF-8 are surrogates, too long lines are empty."""
+    """Iterator over lines; bytes that are not UTF-8 become surrogates, too long lines are empty."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._fault: str | None = None
-        # Of the line returned last, counted from 1.
+        # Number of the line returned last, counted from 1.
         self.number = 0
 
     def __iter__(self) -> TextLines:
@@ -394,17 +407,17 @@ class TextLines:
             return line.decode(errors="surrogateescape")
 
     def take_fault(self) -> str | None:
-        """The first fault of the lines since the last call, or None."""
+        """Return the first fault of the lines since the last call, or None."""
         fault = self._fault
         self._fault = None
         return fault
 
 
 class SeenIds:
-    """Remembers where an id was first given, in a private temporary database of any size."""
+    """The ids seen so far with their places, in a private temporary database of any size."""
 
     def __init__(self) -> None:
-        # The reader is a generator, which may be resumed by another thread than the first.
+        # The reader is a generator, which another thread may resume.
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         # Nothing is ever rolled back, so a journal would only double the writing.
         self._database.execute("PRAGMA journal_mode = OFF")
@@ -413,10 +426,14 @@ class SeenIds:
         self._database.execute("BEGIN")
 
     def identify(self, document: Document, where: str) -> Document | None:
-        """The document with an id, made of its content if it has none; None for a repetition."""
+        """Return a document with its id, generated from its content if missing; None for a
+        repetition.
+
+        Raises SourceError if the document has an id that was seen before.
+        """
         id_ = document.id or content_id(document.title, document.text)
         try:
-            # The name of a file may be no UTF-8.
+            # A file name may not be valid UTF-8.
             row = (id_, where.encode(errors="surrogatepass"))
             if self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", row).rowcount:
                 return document if document.id else replace(document, id=id_)
@@ -436,5 +453,5 @@ class SeenIds:
         )
 
     def close(self) -> None:
-        """Forget everything."""
+        """Delete the temporary database."""
         self._database.close()

@@ -1,4 +1,4 @@
-"""Tables: Parquet, SQLite databases, and tables of pandas, polars and Arrow; a record a row.
+"""Tables as sources: Parquet, SQLite, and tables of pandas, polars and Arrow; one record a row.
 
 pyarrow and sqlite-utils, which takes 0.3 s, are imported when something is read.
 """
@@ -38,16 +38,19 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 
+# Rows that are converted at once.
 _BATCH_ROWS = 512
+# Bytes of a page of Parquet that are buffered.
 _BUFFER = 1 << 16
+# Method of a table with the Arrow interface.
 _ARROW = "__arrow_c_stream__"
-# How pandas names an index without a name among the columns.
+# pandas' name for an index without a name among the columns.
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 _SEPARATOR = "::"
 
 
 def read_parquet(source: OpenSource, fields: Fields) -> Iterator[Record]:
-    """The rows of a source, in file order; null cells of metadata are skipped."""
+    """Yield the rows of a source in file order, without null cells of metadata."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -55,13 +58,15 @@ def read_parquet(source: OpenSource, fields: Fields) -> Iterator[Record]:
         raise MissingExtraError(
             f'{source.name}: reading Parquet needs pyarrow: pip install "layer-retriever[parquet]"'
         ) from error
-    name, meter, before = source.name, source.meter, source.meter.bytes
+    name = source.name
+    meter = source.meter
+    before = meter.bytes
     size = 0 if source.path is None else source.path.stat().st_size
     try:
         with (
             _open_random_access(source) as file,
-            # Only with both settings does pyarrow stream the pages of a row group that may be the
-            # whole file; by default it loads the row group first.
+            # Only with both settings does pyarrow stream the pages of a row group. By default it
+            # loads the row group first, which may be the whole file.
             pq.ParquetFile(
                 file, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
             ) as parquet,
@@ -82,7 +87,7 @@ def read_parquet(source: OpenSource, fields: Fields) -> Iterator[Record]:
 def batch_records(
     name: str, before: int, batch: pa.RecordBatch, columns: Columns
 ) -> Iterator[Record]:
-    """The rows of a batch after `before` others of the source, converted as `read_parquet` says."""
+    """Yield the rows of a batch after `before` rows of the source, as `read_parquet` does."""
     cells = [_cells(column) for column in batch.columns]
     for number, row in enumerate(zip(*cells, strict=True), start=before + 1):
         values = {
@@ -112,12 +117,12 @@ def _open_random_access(source: OpenSource) -> Iterator[str | BinaryIO]:
 
 
 def _cells(column: pa.Array) -> list[object]:
-    """Python values; an error in place of each value that cannot be converted."""
+    """Return the cells of a column as Python values; an error stands for an unconvertible cell."""
     import pyarrow as pa
 
     unit = getattr(column.type, "unit", None)
     if unit == "ns":
-        # Python's times have microseconds at most.
+        # Python's times are limited to microseconds.
         if pa.types.is_timestamp(column.type):
             coarser = pa.timestamp("us", column.type.tz)
         else:
@@ -137,7 +142,7 @@ def _cells(column: pa.Array) -> list[object]:
 
 
 def _json_value(cell: object) -> object:
-    """The cell as JSON, durations in seconds; what JSON does not have stays as it is."""
+    """Return a cell as JSON, durations in seconds; other types stay as they are."""
     if cell is None or isinstance(cell, str | bool | int | float):
         return cell
     if isinstance(cell, datetime | date | time):
@@ -152,7 +157,7 @@ def _json_value(cell: object) -> object:
     if isinstance(cell, dict):
         return {str(key): _json_value(value) for key, value in cell.items()}
     if isinstance(cell, list):
-        # pyarrow gives a map as a list of pairs, and makes tuples of nothing else.
+        # pyarrow returns a map as a list of pairs, and uses tuples for nothing else.
         if cell and all(isinstance(item, tuple) for item in cell):
             return {str(key): _json_value(value) for key, value in cell}
         return [_json_value(item) for item in cell]
@@ -160,7 +165,7 @@ def _json_value(cell: object) -> object:
 
 
 def is_table(value: object) -> bool:
-    """Whether iterating over an object gives its columns or blocks rather than its rows."""
+    """Return whether iterating over an object gives its columns or blocks instead of its rows."""
     kind = type(value)
     names = ("columns", "schema") if hasattr(kind, _ARROW) else ("columns",)
     attributes = [getattr(kind, name, None) for name in names]
@@ -168,7 +173,10 @@ def is_table(value: object) -> bool:
 
 
 def table_documents(table: Any) -> Iterator[Document]:
-    """The rows of a table, converted as those of a Parquet file; some are in memory at a time."""
+    """Yield the rows of a table as documents, converted like those of a Parquet file.
+
+    A batch of rows is in memory at a time.
+    """
     name = type(table).__name__
     if not hasattr(type(table), _ARROW):
         raise TypeError(
@@ -204,7 +212,7 @@ def table_documents(table: Any) -> Iterator[Document]:
 
 
 def split_table(source: str | Path) -> tuple[Path, str | None]:
-    """The file and the table that ``data.db::table`` names; a path that exists is a file's own."""
+    """Return the file and table that ``data.db::table`` names; an existing path has no table."""
     path, separator, table = str(source).rpartition(_SEPARATOR)
     if not separator or os.path.lexists(source):
         return Path(source), None
@@ -214,7 +222,7 @@ def split_table(source: str | Path) -> tuple[Path, str | None]:
 def read_sqlite(
     source: OpenSource, fields: Fields, table: str | None, sql: str | None
 ) -> Iterator[Record]:
-    """The rows of a table by primary key (else rowid), or of a view or query in their own order."""
+    """Yield the rows of a table by primary key (else rowid), or of a view or query in its order."""
     if source.path is None:
         raise SourceError(
             f"{source.name}: a SQLite database is read from an uncompressed file; decompress it "
@@ -264,13 +272,14 @@ def _open_read_only(path: Path) -> sqlite3.Connection:
     # The reader is a generator, which another thread may resume.
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
     connection.execute("PRAGMA query_only = ON")
-    # Bytes that are not UTF-8 become surrogates, which no text may hold: a fault of that row only.
+    # Bytes that are not UTF-8 become surrogates. No text may hold these, so the fault is limited to
+    # that row.
     connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     return connection
 
 
 def _select_statement(database: Database, table: str | None, name: str) -> tuple[str, int]:
-    """The statement that reads a table or view, and its number of rows (0 for a view)."""
+    """Return the statement that reads a table or view, and its number of rows (0 for a view)."""
     tables = [
         candidate for candidate in database.table_names() if not candidate.startswith("sqlite_")
     ]
@@ -287,7 +296,7 @@ def _select_statement(database: Database, table: str | None, name: str) -> tuple
     if table not in tables:
         raise SourceError(f"{name}: no table {table!r}; the tables are {quoted_names}")
     stored_table = database.table(table)
-    # `is_pk` is the 1-based place of a column in the primary key.
+    # `is_pk` is the 1-based position of a column in the primary key.
     keys = sorted((column.is_pk, column.name) for column in stored_table.columns if column.is_pk)
     order = ", ".join(_quoted(name) for _, name in keys) or "rowid"
     return f"SELECT * FROM {_quoted(table)} ORDER BY {order}", stored_table.count  # noqa: S608

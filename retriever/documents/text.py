@@ -1,8 +1,8 @@
-"""Text as a source: JSON Lines, plain text with a passage a line, CSV and TSV.
+"""Text as a source: JSON Lines, plain text with one passage a line, CSV and TSV.
 
-CSV and TSV have a header; a column has one type, so that one filter finds all of its values. A TSV
-file without a header, whose first line is a number and a text, is a collection as that of MS MARCO:
-an id and a text per line, in which a quote is a character like any other.
+CSV and TSV have a header. A column has one type, so one filter finds all of its values. A TSV file
+without a header, whose first line is a number and a text, is a collection like MS MARCO's: an id
+and a text per line, in which quotes are ordinary characters.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from retriever.documents.document import (
 from retriever.documents.sources import LONGEST, FieldCount, OpenSource, TextLines
 from retriever.errors import SourceError
 
+# White space of JSON.
 _JSON_SPACE = " \t\r\n"
-# Rows whose cells decide the types of columns.
+# Rows, and characters of rows, whose cells decide the types of columns.
 SAMPLE_ROWS = 1000
 _SAMPLE_CHARACTERS = 1 << 24
-# Possessive, so that a line that is none is seen to be none in one pass.
+# A line of a collection. Possessive, so that any other line is refused in one pass.
 _COLLECTION = re.compile(r"[0-9]+\t[0-9. -]*+[^\t\r\n][^\t\r\n]*\r?\n?")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 # Digits of the largest integer of 64 bits, with its sign.
@@ -42,15 +43,16 @@ _MOST_DIGITS = 20
 _BOOLEANS = {"true": True, "false": False}
 _YEAR_OR_MONTH = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2]))?")
 _DOUBLE_IT = 'write a quote inside a quoted cell twice ("")'
+# The line on which a row begins, its cells, and its fault or None.
 _NumberedRow = tuple[int, list[str], str | None]
 
 
 def read_jsonl(source: OpenSource, fields: Fields) -> Iterator[Record]:
-    """An object a line, in file order; blank lines are skipped."""
+    """Yield an object per line in file order; skip blank lines."""
     lines = TextLines(source.stream)
     for line in lines:
         fault = lines.take_fault()
-        # The line end is removed first, so that an error's position is a column of this line.
+        # The line end is removed first, so that the position of an error is a column of this line.
         text = line.rstrip(_JSON_SPACE)
         if not text and fault is None:
             continue
@@ -73,7 +75,7 @@ def read_jsonl(source: OpenSource, fields: Fields) -> Iterator[Record]:
 
 
 def read_lines(source: OpenSource, fields: Fields) -> Iterator[Record]:
-    """The passages of a source, each without its line end; blank lines are skipped."""
+    """Yield the lines of a source as texts without their line ends; skip blank lines."""
     refuse_named_fields(source.name, fields)
     key = fields.text or "text"
     lines = TextLines(source.stream)
@@ -88,7 +90,7 @@ def read_lines(source: OpenSource, fields: Fields) -> Iterator[Record]:
 
 
 def refuse_named_fields(name: str, fields: Fields) -> None:
-    """Refuse names of fields that a text does not have."""
+    """Raise SourceError if a name of a field is set that plain text does not have."""
     for role, named in (("id", fields.id), ("title", fields.title)):
         if named is not None:
             raise SourceError(
@@ -98,13 +100,13 @@ def refuse_named_fields(name: str, fields: Fields) -> None:
 
 
 def read_csv(source: OpenSource, fields: Fields) -> Iterator[Record]:
-    """The rows of a comma-separated source, in file order."""
+    """Yield the rows of a comma-separated source in file order."""
     return _read_delimited(source, fields, source.form.delimiter or ",", TextLines(source.stream))
 
 
 def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
-    """The rows of a tab-separated source or the lines of a collection, in file order."""
-    # A reader of TSV has a buffer, which holds the first line.
+    """Yield the rows of a tab-separated source, or the lines of a collection, in file order."""
+    # The stream is buffered, and the buffer holds the first line.
     first, end, _ = cast(BufferedReader, source.stream).peek().partition(b"\n")
     line = (first.removeprefix(BOM_UTF8) + end).decode(errors="replace")
     lines = TextLines(source.stream)
@@ -114,7 +116,7 @@ def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
 
 
 def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
-    """An id and a text per line, without header or quoting; blank lines are skipped."""
+    """Yield an id and a text per line, without header or quoting; skip blank lines."""
     for line in lines:
         where = f"{source.name}:{lines.number}"
         fault = lines.take_fault()
@@ -132,7 +134,7 @@ def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
 def _read_delimited(
     source: OpenSource, fields: Fields, delimiter: str, lines: TextLines
 ) -> Iterator[Record]:
-    """The rows below the header, metadata cells as values of the type of their column."""
+    """Yield the rows below the header, metadata cells as values of the type of their column."""
     rows = _numbered_rows(source, delimiter, lines)
     first = next(rows, None)
     if first is None:
@@ -150,20 +152,9 @@ def _read_delimited(
                 f"{source.name}:{number}: no column {name!r} of metadata to give the type "
                 f"{fields.types[name]!r}; the columns are {quote_names(header)}"
             )
-    sample = []
-    characters = 0
-    for numbered_row in islice(rows, SAMPLE_ROWS):
-        sample.append(numbered_row)
-        characters += sum(map(len, numbered_row[1]))
-        if characters > _SAMPLE_CHARACTERS:
-            break
+    sample = _take_sample(rows)
     complete_rows = [row for _, row, fault in sample if fault is None and len(row) == len(header)]
-    for column, name in enumerate(header):
-        cells = [row[column] for row in complete_rows if row[column]]
-        if name in fields.types:
-            source.columns[name] = fields.types[name]
-        elif cells and name not in (columns.id, columns.text, columns.title):
-            source.columns[name] = _type_of(cells)
+    _set_column_types(source, fields, header, columns, complete_rows)
     for number, row, row_fault in chain(sample, rows):
         where = f"{source.name}:{number}"
         fault = row_fault
@@ -173,9 +164,37 @@ def _read_delimited(
         yield Record(number, where, values, fault)
 
 
+def _take_sample(rows: Iterator[_NumberedRow]) -> list[_NumberedRow]:
+    """Take the first rows, whose cells decide the types of columns, from the iterator."""
+    sample = []
+    characters = 0
+    for numbered_row in islice(rows, SAMPLE_ROWS):
+        sample.append(numbered_row)
+        characters += sum(map(len, numbered_row[1]))
+        if characters > _SAMPLE_CHARACTERS:
+            break
+    return sample
+
+
+def _set_column_types(
+    source: OpenSource,
+    fields: Fields,
+    header: list[str],
+    columns: Columns,
+    sample: list[list[str]],
+) -> None:
+    """Enter the types of metadata columns, as named or as their cells in a sample of rows show."""
+    for column, name in enumerate(header):
+        cells = [row[column] for row in sample if row[column]]
+        if name in fields.types:
+            source.columns[name] = fields.types[name]
+        elif cells and name not in (columns.id, columns.text, columns.title):
+            source.columns[name] = _type_of(cells)
+
+
 def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iterator[_NumberedRow]:
-    """(line on which the row begins, its cells, what is wrong with it or None) for each row."""
-    # The limit is that of the process; `lines` and `row_lines` bound lines and rows.
+    """Yield each row with the line on which it begins and its fault or None."""
+    # The limit applies to the whole process; `lines` and `row_lines` bound lines and rows.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
     room = 0
     ended = False
@@ -232,7 +251,9 @@ def _values(
 
 
 def _number(cell: str) -> int | float | None:
-    """A number as JSON writes it, integers within 64 bits; None for any other text, as ``007``."""
+    """Return a number as JSON writes it, integers within 64 bits; None for other text, as
+    ``007``.
+    """
     match = _NUMBER.fullmatch(cell)
     if match is None:
         return None
@@ -246,7 +267,7 @@ def _number(cell: str) -> int | float | None:
 
 
 def iso_date(cell: str) -> str | None:
-    """A date of ISO 8601 in the form whose order as a string is that of time, in UTC; else None."""
+    """Return a date of ISO 8601 as a string that sorts by time, in UTC; None for other text."""
     if _YEAR_OR_MONTH.fullmatch(cell):
         return cell
     try:
@@ -262,7 +283,7 @@ def iso_date(cell: str) -> str | None:
     return moment.isoformat()
 
 
-# In the order in which they are tried; what fits none is a string.
+# Types in the order in which they are tried; what fits none is a string.
 _VALUES: dict[ColumnType, Callable[[str], int | float | str | None]] = {
     "number": _number,
     "boolean": lambda cell: _BOOLEANS.get(cell.lower()),
@@ -272,7 +293,7 @@ _VALUES: dict[ColumnType, Callable[[str], int | float | str | None]] = {
 
 
 def _type_of(cells: list[str]) -> ColumnType:
-    """The type that all of the cells fit."""
+    """Return the type that fits all of the cells."""
     return next(
         kind
         for kind, value_of in _VALUES.items()
