@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from retriever.documents.kinds import Loss
+from retriever.documents.losses import Loss
 from retriever.errors import ConfigError
 
 # Byte-order marks, the longer ones first.

@@ -19,7 +19,7 @@ from retriever.errors import ConfigError, SourceError, string_fault
 
 if TYPE_CHECKING:
     from indexes import StoredDocument
-    from retriever.documents.kinds import Loss
+    from retriever.documents.losses import Loss
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 ColumnType = Literal["string", "number", "boolean", "date"]

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from retriever.documents.decoding import byte_losses, recorded_texts
-from retriever.documents.kinds import Loss, Parsed, PassedOverError
+from retriever.documents.kinds import Parsed, PassedOverError
+from retriever.documents.losses import Loss
 from retriever.documents.outline import Mark
 from retriever.errors import SourceError
 

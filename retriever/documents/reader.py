@@ -21,7 +21,7 @@ from retriever.documents.folders import (
     left_out_text,
     read_folder,
 )
-from retriever.documents.kinds import Loss
+from retriever.documents.losses import Loss
 from retriever.documents.report import FilesReport
 from retriever.documents.sources import (
     FieldCount,

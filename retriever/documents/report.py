@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from retriever.documents.kinds import Loss
+from retriever.documents.losses import Loss
 
 # Maximum number of files that are listed with their losses.
 _NAMED = 10

@@ -11,7 +11,7 @@ from retriever.index.indexing_run import IndexingReport as IndexingReport
 from retriever.index.indexing_run import NoProgress as NoProgress
 from retriever.index.recreation import recreated as recreated
 from retriever.index.refreshing import RefreshReport as RefreshReport
-from retriever.index.refreshing import watched as watched
 from retriever.index.reindexing import reindexed as reindexed
 from retriever.index.remembered_sources import remembered_files as remembered_files
 from retriever.index.sources import SourceMemory as SourceMemory
+from retriever.index.watching import watched as watched

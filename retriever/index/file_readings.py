@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from retriever.documents.files import KINDS, kind_of
-from retriever.documents.kinds import Loss, LossKind
+from retriever.documents.losses import Loss, LossKind
 from retriever.documents.report import FilesReport
 
 

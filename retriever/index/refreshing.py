@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from indexes import LANGUAGES
 from retriever.documents.reader import CorpusReader
 from retriever.documents.report import FilesReport
 from retriever.errors import (
-    BadInputError,
     IndexLockedError,
     SourceError,
     StorageError,
-    require_extra,
 )
 from retriever.index.adding import make_indexer
 from retriever.index.fit_measurement import measure_fit
 from retriever.index.indexing_run import IndexingReport, Progress
 from retriever.index.remembered_sources import note_moved, remembered_sources
-from retriever.index.source_changes import SourceChanges, find_changes
+from retriever.index.source_changes import find_changes
+from retriever.index.source_files import SourceChanges
 from retriever.index.source_recording import record_documents
 from retriever.index.sources import SourceMemory
 from retriever.search.fit import is_due
 from retriever.search.settings import FIT
 
 if TYPE_CHECKING:
-    from indexes import Stage, Store, Writer
-    from retriever.index.index import Index
+    from indexes import Stage, Writer
     from retriever.index.writer_access import WriterAccess
     from retriever.search.opened import OpenedIndex
 
@@ -261,59 +257,3 @@ def _report(
         dict(sum((change.left_out for change in changes), Counter())),
         files=files.to_json(),
     )
-
-
-def watched(index: Index, stop: Event) -> Iterator[RefreshReport | BadInputError]:
-    """Refresh an index when a source changes, until `stop`; yield each change and each error."""
-    require_extra("watch", "watching sources", "watchfiles")
-    # The last problems that were reported.
-    reported: str | tuple[str, ...] = ""
-    while not stop.is_set():
-        sources = remembered_sources(index.store)
-        folders = [source.path for source in sources if Path(source.path).is_dir()]
-        is_due = True
-        # The first refresh follows the first look, so that no change is between the two.
-        for events in _watch_folders(index.store, folders, stop):
-            try:
-                # The system watches folders; files, which editors replace, are looked at once a
-                # second.
-                if is_due or events or len(folders) < len(sources):
-                    report = index.refresh()
-                    is_due = False
-                    is_new = bool(report.problems) and report.problems != reported
-                    reported = report.problems
-                    # Every refresh reports a file that cannot be read.
-                    if report.is_change or is_new:
-                        yield report
-            except IndexLockedError:
-                # Another process writes; the next tick tries again.
-                is_due = True
-            except BadInputError as error:
-                # A folder that comes back is another one.
-                if reported != (reported := str(error)):
-                    yield error
-                stop.wait(1)
-                break
-            if remembered_sources(index.store) != sources:
-                break
-
-
-def _watch_folders(store: Store, folders: Sequence[str], stop: Event) -> Iterator[object]:
-    """Yield what has changed below folders, once a second or sooner; empty for nothing."""
-    if not folders:
-        return iter(lambda: stop.wait(1), True)
-    from watchfiles import watch
-
-    # The index may be below a folder that is one of its sources.
-    own = f"{store.folder.resolve()}/" if store.folder else "\n"
-    events: Iterator[object] = watch(
-        *folders,
-        watch_filter=lambda _, path: not path.startswith(own),
-        debounce=400,
-        step=100,
-        rust_timeout=1000,
-        yield_on_timeout=True,
-        ignore_permission_denied=True,
-        stop_event=stop,
-    )
-    return events

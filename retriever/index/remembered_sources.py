@@ -8,9 +8,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from retriever.documents.report import FilesReport
-from retriever.index.source_changes import SourceChanges, find_changes
+from retriever.index.source_changes import find_changes
+from retriever.index.source_files import Source, SourceChanges
 from retriever.index.source_recording import record_documents
-from retriever.index.sources import Source, SourceMemory, memory_path
+from retriever.index.sources import SourceMemory, memory_path
 
 if TYPE_CHECKING:
     from indexes import Store

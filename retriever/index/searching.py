@@ -14,9 +14,9 @@ from retriever.documents.passages import passage_text
 from retriever.errors import ConfigError, require_several
 from retriever.index.reading import find_stored
 from retriever.search.engine import Hits, hit_of, ranked_hits, scored_passages
+from retriever.search.opened import describe_unknown_fields
 from retriever.search.queries import (
     check_query,
-    describe_unknown_fields,
     excluded_texts,
     map_queries,
     prepare_queries,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from retriever.documents.files import KINDS
 from retriever.index import source_files
 from retriever.index.source_files import (
+    FileState,
+    Source,
+    SourceChanges,
     SourceListing,
     file_digest,
     file_stamp,
@@ -20,24 +21,7 @@ from retriever.index.source_files import (
 )
 
 if TYPE_CHECKING:
-    from retriever.index.sources import FileState, Source, SourceMemory
-
-
-@dataclass(slots=True)
-class SourceChanges:
-    """How a source differs from what is remembered of it."""
-
-    source: Source
-    read: set[str] = field(default_factory=set)  # files that are to be read
-    # Of these, files that are as they were, but read by a reader of an earlier release.
-    outdated: set[str] = field(default_factory=set)
-    # New stamps and hashes of these, and of files whose content is as it was.
-    seen: dict[str, tuple[str, bytes]] = field(default_factory=dict)
-    missing: str | None = None  # why the source as a whole is not there
-    gone: list[str] = field(default_factory=list)  # all files, if the source is missing
-    # Places that cannot be read at the moment and keep their documents, with the reason.
-    unreadable: list[str] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
+    from retriever.index.sources import SourceMemory
 
 
 def find_changes(memory: SourceMemory, source: Source, *, every: bool = False) -> SourceChanges:

@@ -1,4 +1,4 @@
-"""The files of a source as they are now: their places, stamps and hashes."""
+"""A source, its files as they are now, and how they differ from what an index remembers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,45 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 from retriever.documents.files import KINDS, kind_of
 from retriever.documents.folders import FolderRules, files_below
 from retriever.documents.sources import UnopenedError
 from retriever.documents.tables import split_table
 
-if TYPE_CHECKING:
-    from retriever.index.sources import Source
-
 # A file that changed so shortly ago can change again within the same tick of its clock.
 _RECENT_NS = 2 * 10**9
+
+# Stamp and hash of a file.
+FileState = tuple[str, bytes | None]
+
+
+class Source(NamedTuple):
+    """A source that an index remembers."""
+
+    number: int
+    path: str  # absolute; of a database with its table
+    # `reader`: of `CorpusReader.again`; `on_long`; `is_folder`; `lacks`: modules without which
+    # files were passed over.
+    options: dict[str, Any]
+
+
+@dataclass(slots=True)
+class SourceChanges:
+    """How a source differs from what is remembered of it."""
+
+    source: Source
+    read: set[str] = field(default_factory=set)  # files that are to be read
+    # Of these, files that are as they were, but read by a reader of an earlier release.
+    outdated: set[str] = field(default_factory=set)
+    # New stamps and hashes of these, and of files whose content is as it was.
+    seen: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    missing: str | None = None  # why the source as a whole is not there
+    gone: list[str] = field(default_factory=list)  # all files, if the source is missing
+    # Places that cannot be read at the moment and keep their documents, with the reason.
+    unreadable: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)

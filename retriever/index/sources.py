@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from indexes import SOURCES_FILE, id_forms, storage_errors
 from retriever.documents.files import kind_of_file
@@ -26,11 +26,16 @@ from retriever.errors import DamagedIndexError
 from retriever.files import default_cache, make_private
 from retriever.index import source_files
 from retriever.index.file_readings import note_earlier_readings, reader_of, report_readings
-from retriever.index.source_files import file_digest, hidden_path
+from retriever.index.source_files import (
+    FileState,
+    Source,
+    SourceChanges,
+    file_digest,
+    hidden_path,
+)
 
 if TYPE_CHECKING:
     from indexes import Store
-    from retriever.index.source_changes import SourceChanges
 
 # Paths are bytes, since not all of them are UTF-8. A file without a hash was not read to its end.
 # If it has a stamp, it is as it was, and an earlier release had read it.
@@ -51,21 +56,9 @@ _READINGS_SCHEMA = (
     "CREATE TABLE left_out (source INTEGER, reason TEXT, files INTEGER, "
     "PRIMARY KEY (source, reason)) WITHOUT ROWID",
 )
-# Stamp and hash of a file.
-FileState = tuple[str, bytes | None]
 _OPTIONS = {"reader", "on_long", "is_folder", "lacks"}
 # Ids that are read together.
 _BATCH = 512
-
-
-class Source(NamedTuple):
-    """A source that an index remembers."""
-
-    number: int
-    path: str  # absolute; of a database with its table
-    # `reader`: of `CorpusReader.again`; `on_long`; `is_folder`; `lacks`: modules without which
-    # files were passed over.
-    options: dict[str, Any]
 
 
 class SourceMemory:

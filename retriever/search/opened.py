@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
@@ -22,7 +22,6 @@ from retriever.errors import (
     EncoderMismatchError,
     unexpected_keyword,
 )
-from retriever.search.queries import describe_unknown_fields
 from retriever.search.settings import CALIBRATION, FIT
 
 if TYPE_CHECKING:
@@ -319,6 +318,18 @@ def describe_settings(settings: AnalyzerSettings | PassageSettings | StructureSe
     """Return settings as messages name them: ``language=english, stemming=True``."""
     values = asdict(settings).items()
     return ", ".join(f"{name}={value}" for name, value in values if value is not None)
+
+
+def describe_unknown_fields(view: View, names: Iterable[str]) -> str | None:
+    """Describe the first field that no document has; None if all are known."""
+    for name, field_names in view.unknown_fields(names).items():
+        from difflib import get_close_matches
+
+        matches = get_close_matches(name, field_names, 1)
+        guess = f"; did you mean {matches[0]!r}?" if matches else ""
+        listed = f"fields: {', '.join(field_names)}" if field_names else "no document has metadata"
+        return f"no document has the field {name!r}{guess} ({listed})"
+    return None
 
 
 class OpenedIndex:

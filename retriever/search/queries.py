@@ -472,18 +472,6 @@ def highlights(
     return marked
 
 
-def describe_unknown_fields(view: View, names: Iterable[str]) -> str | None:
-    """Describe the first field that no document has; None if all are known."""
-    for name, fields in view.unknown_fields(names).items():
-        from difflib import get_close_matches
-
-        matches = get_close_matches(name, fields, 1)
-        guess = f"; did you mean {matches[0]!r}?" if matches else ""
-        listed = f"fields: {', '.join(fields)}" if fields else "no document has metadata"
-        return f"no document has the field {name!r}{guess} ({listed})"
-    return None
-
-
 def query_terms(
     index: OpenedIndex, view: View, text: str, *, has_beginnings: bool = False
 ) -> list[Term]:

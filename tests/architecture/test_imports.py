@@ -15,7 +15,6 @@ MAX_INDEXES_NAMES = 60
 # Modules that import each other, where one of the imports is for types. Only to shrink.
 TYPED_CIRCLES = [
     {"indexes.postgres.ranking", "indexes.postgres.view"},
-    {"retriever.documents.document", "retriever.documents.kinds"},
     {
         "retriever.encoders.encoder",
         "retriever.encoders.given",
@@ -27,13 +26,6 @@ TYPED_CIRCLES = [
         "retriever.encoders.transformer.model",
         "retriever.encoders.transformer.word_pieces",
     },
-    {"retriever.index.index", "retriever.index.refreshing"},
-    {
-        "retriever.index.source_changes",
-        "retriever.index.source_files",
-        "retriever.index.sources",
-    },
-    {"retriever.search.opened", "retriever.search.queries"},
 ]
 # Their classes are torch's own kind; others import these modules where they are used.
 TORCH_CLASSES = {"retriever.rerankers.scorers"}

@@ -7,32 +7,16 @@ run: no macros, scripts or external entities; links are not followed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from retriever.documents.document import Json
+from retriever.documents.losses import Loss
 from retriever.documents.outline import Mark, MarkKind, Outline
 from retriever.errors import SourceError
 
 
 class PassedOverError(SourceError):
     """A file that is sound but gives no text, or needs a library that is not installed."""
-
-
-LossKind: TypeAlias = Literal["pages", "characters", "bytes", "parts", "data"]
-
-
-class Loss(NamedTuple):
-    """A part of a file that has no place in its text.
-
-    Attributes:
-        kind: ``pages`` without text, ``characters`` that the file does not name, ``bytes`` that
-            are not of its encoding, or ``parts`` that are missing or cannot be read. ``data``, such
-            as pictures within the text, is left out on purpose.
-        detail: how many of how many, on one line: "3 of 4 pages have no text".
-    """
-
-    kind: LossKind
-    detail: str
 
 
 class Parsed(NamedTuple):

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from retriever.documents.decoding import page_text
-from retriever.documents.kinds import Loss, OutlinedText, Parsed, one_line
+from retriever.documents.kinds import OutlinedText, Parsed, one_line
 from retriever.documents.kinds.equations import attribute, equation_text, local_name, symbol
 from retriever.documents.kinds.html import read_blocks
 from retriever.documents.kinds.zipped import Archive, relations
+from retriever.documents.losses import Loss
 from retriever.errors import SourceError
 
 # Elements whose children stand in their place, and those that were deleted or moved away.

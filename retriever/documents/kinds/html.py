@@ -12,8 +12,9 @@ from copy import deepcopy
 from typing import Any
 
 from retriever.documents.decoding import browser_encoding, page_text
-from retriever.documents.kinds import Loss, OutlinedText, Parsed, nonempty_metadata, one_line
+from retriever.documents.kinds import OutlinedText, Parsed, nonempty_metadata, one_line
 from retriever.documents.kinds.equations import equation_text
+from retriever.documents.losses import Loss
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 

@@ -22,13 +22,13 @@ from typing import BinaryIO
 from retriever.documents.decoding import browser_encoding, page_text, text_of
 from retriever.documents.document import Json
 from retriever.documents.kinds import (
-    Loss,
     OutlinedText,
     Parsed,
     PassedOverError,
     nonempty_metadata,
     one_line,
 )
+from retriever.documents.losses import Loss
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 

@@ -8,11 +8,12 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from retriever.documents.document import Json
-from retriever.documents.kinds import Loss, OutlinedText, Parsed, nonempty_metadata, one_line
+from retriever.documents.kinds import OutlinedText, Parsed, nonempty_metadata, one_line
 from retriever.documents.kinds.docx import TextBlock, row_blocks
 from retriever.documents.kinds.equations import attribute, equation_text, local_name
 from retriever.documents.kinds.sheets import Cell, Row, Sheet, write_sheets
 from retriever.documents.kinds.zipped import Archive, root_of
+from retriever.documents.losses import Loss
 from retriever.errors import SourceError
 
 _ZIP = b"PK"

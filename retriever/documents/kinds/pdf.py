@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retriever.documents.hyphens import join_parted_words
 from retriever.documents.kinds import (
-    Loss,
     OutlinedText,
     Parsed,
     PassedOverError,
     nonempty_metadata,
     one_line,
 )
+from retriever.documents.losses import Loss
 from retriever.documents.outline import Mark
 from retriever.errors import SourceError
 

@@ -14,9 +14,10 @@ from itertools import chain
 from math import isfinite
 from typing import Any, NamedTuple
 
-from retriever.documents.kinds import Loss, OutlinedText, Parsed, one_line
+from retriever.documents.kinds import OutlinedText, Parsed, one_line
 from retriever.documents.kinds.equations import local_name
 from retriever.documents.kinds.zipped import Archive, Relation, relations, shape_text
+from retriever.documents.losses import Loss
 from retriever.documents.sources import LONGEST, TOO_LONG
 from retriever.errors import SourceError
 

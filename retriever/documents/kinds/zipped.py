@@ -11,8 +11,9 @@ from urllib.parse import unquote
 
 from retriever.documents.decoding import page_text
 from retriever.documents.document import Json
-from retriever.documents.kinds import Loss, OutlinedText, Parsed, nonempty_metadata, one_line
+from retriever.documents.kinds import OutlinedText, Parsed, nonempty_metadata, one_line
 from retriever.documents.kinds.html import BlockWriter, tree_of
+from retriever.documents.losses import Loss
 from retriever.errors import SourceError
 
 # Bytes of all parts of a file that are read, unpacked, and how many are unpacked at once.

@@ -12,7 +12,8 @@ import pytest
 
 from retriever import CorpusReader, Index
 from retriever.documents import PassageSettings, files
-from retriever.documents.kinds import Loss, plain
+from retriever.documents.kinds import plain
+from retriever.documents.losses import Loss
 from retriever.index import RefreshReport, reindexed, remembered_files
 from retriever.index.sources import memory_path
 from tests.retriever.documents.source_samples import write
