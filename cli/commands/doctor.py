@@ -96,8 +96,8 @@ def _source_findings(index: Index) -> Iterator[_Finding]:
     """Yield the differences between the disk and the sources that the index remembers."""
     from retriever.errors import DamagedIndexError
     from retriever.index import SourceMemory
-    from retriever.index.source_changes import find_changes
-    from retriever.index.source_files import passed_over
+    from retriever.index.sources.changes import find_changes
+    from retriever.index.sources.files import passed_over
 
     try:
         if not index.sources:

@@ -51,7 +51,7 @@ def reindex_command(
     interrupted run resumes when you run the same command again.
     """
     from retriever.index import Index, IndexingReport
-    from retriever.index.sources import memory_path
+    from retriever.index.sources.memory import memory_path
 
     if index_settings.on_long == "error":
         raise click.UsageError("--on-long error: texts are in the index; use split or truncate")

@@ -14,16 +14,16 @@ from retriever.documents.passages import OnLong, check_on_long
 from retriever.documents.reader import CorpusReader
 from retriever.documents.tables import is_table, table_documents
 from retriever.errors import ConfigError, EncoderMismatchError, require_several
-from retriever.index.embedded_documents import ReadyDocument, with_vectors
-from retriever.index.fit_measurement import measure_fit
-from retriever.index.indexing import Indexer
+from retriever.index.indexing.embedded_documents import ReadyDocument, with_vectors
+from retriever.index.indexing.fit_measurement import measure_fit
+from retriever.index.indexing.indexer import Indexer
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from indexes import Stage, Writer
     from retriever.encoders.spec import EncoderSpec
-    from retriever.index.indexing_run import IndexingReport
+    from retriever.index.indexing.run import IndexingReport
     from retriever.index.writer_access import WriterAccess
     from retriever.search.opened import OpenedIndex
 
@@ -74,7 +74,7 @@ def add_documents(
         source: AbstractContextManager[Iterable[AnyDocument | ReadyDocument]]
         source = nullcontext(documents)
         if remember and isinstance(documents, CorpusReader):
-            from retriever.index.remembered_sources import remember_sources
+            from retriever.index.sources.remembered import remember_sources
 
             source = remember_sources(
                 opened.store, documents, indexer, on_long=on_long, prune=prune

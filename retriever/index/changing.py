@@ -11,8 +11,8 @@ import numpy as np
 from indexes import compile_where, id_forms
 from retriever.documents.document import is_id, metadata_fault, plain_metadata
 from retriever.errors import BadInputError, ConfigError, FilterError, require_several
-from retriever.index.passage_texts import stored_texts
-from retriever.index.sources import SourceMemory, memory_path
+from retriever.index.indexing.passage_texts import stored_texts
+from retriever.index.sources.memory import SourceMemory, memory_path
 from retriever.search.settings import CALIBRATION
 
 if TYPE_CHECKING:

@@ -64,10 +64,10 @@ if TYPE_CHECKING:
     from retriever.documents.passages import OnLong, PassageSettings
     from retriever.encoders.settings import AskedDtype, EncoderSettings
     from retriever.encoders.spec import EncoderSpec, TextEncoder
-    from retriever.index.embedded_documents import ReadyDocument
-    from retriever.index.export import Exported
-    from retriever.index.indexing_run import CommitSettings, IndexingReport, Progress
+    from retriever.index.indexing.embedded_documents import ReadyDocument
+    from retriever.index.indexing.run import CommitSettings, IndexingReport, Progress
     from retriever.index.refreshing import RefreshReport
+    from retriever.index.transfer.export import Exported
     from retriever.rerankers.head import QueryMap
     from retriever.search.calibration import Answer, Calibration
     from retriever.search.engine import Hit, ScoredPassages
@@ -301,7 +301,7 @@ class Index:
     @property
     def sources(self) -> list[str]:
         """The sources that the index remembers, as absolute paths, in the order of reading."""
-        from retriever.index.remembered_sources import remembered_sources
+        from retriever.index.sources.remembered import remembered_sources
 
         return [source.path for source in remembered_sources(self.store)]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from indexes import Store, StoredDocument, View
-    from retriever.index.export import Exported
+    from retriever.index.transfer.export import Exported
     from retriever.search.engine import Hit
     from retriever.search.opened import OpenedIndex
 
@@ -96,7 +96,7 @@ def read_vectors(opened: OpenedIndex, hits: Iterable[Hit]) -> NDArray[np.float32
 
 def compare_corpus(opened: OpenedIndex, documents: Iterable[Document]) -> CorpusDifference:
     """Count how an index differs from a corpus of distinct ids."""
-    from retriever.index.passage_texts import content_hash
+    from retriever.index.indexing.passage_texts import content_hash
 
     corpus = 0
     missing = 0
@@ -159,7 +159,7 @@ def summarize_index(opened: OpenedIndex) -> str:
 
 def export_index(store: Store, output: Path, *, vectors: bool) -> Exported:
     """Write vectors to a ``.npy`` file, or documents as JSON Lines to any other."""
-    from retriever.index.export import export_jsonl, export_npy
+    from retriever.index.transfer.export import export_jsonl, export_npy
 
     if output.suffix == ".npy":
         return export_npy(store, output)

@@ -18,13 +18,13 @@ from retriever.errors import (
     StorageError,
 )
 from retriever.index.adding import make_indexer
-from retriever.index.fit_measurement import measure_fit
-from retriever.index.indexing_run import IndexingReport, Progress
-from retriever.index.remembered_sources import note_moved, remembered_sources
-from retriever.index.source_changes import find_changes
-from retriever.index.source_files import SourceChanges
-from retriever.index.source_recording import record_documents
-from retriever.index.sources import SourceMemory
+from retriever.index.indexing.fit_measurement import measure_fit
+from retriever.index.indexing.run import IndexingReport, Progress
+from retriever.index.sources.changes import find_changes
+from retriever.index.sources.files import SourceChanges
+from retriever.index.sources.memory import SourceMemory
+from retriever.index.sources.recording import record_documents
+from retriever.index.sources.remembered import note_moved, remembered_sources
 from retriever.search.fit import is_due
 from retriever.search.settings import FIT
 

@@ -19,10 +19,10 @@ from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec, TextEncoder
 from retriever.errors import DamagedIndexError
 from retriever.index.adding import add_documents
-from retriever.index.embedded_documents import counted
-from retriever.index.indexing_run import IndexingReport, Progress
+from retriever.index.indexing.embedded_documents import counted
+from retriever.index.indexing.run import IndexingReport, Progress
 from retriever.index.opening import create_index
-from retriever.index.sources import SourceMemory, memory_path
+from retriever.index.sources.memory import SourceMemory, memory_path
 from retriever.index.writer_access import WriterAccess
 from retriever.search.opened import IndexKeywords, IndexSettings, OpenedIndex, read_structures
 

@@ -8,7 +8,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from retriever.errors import BadInputError, IndexLockedError, require_extra
-from retriever.index.remembered_sources import remembered_sources
+from retriever.index.sources.remembered import remembered_sources
 
 if TYPE_CHECKING:
     from indexes import Store

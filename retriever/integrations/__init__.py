@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from retriever.documents.document import Document, document_fault
 from retriever.errors import ConfigError, SourceError
-from retriever.index.embedded_documents import ReadyDocument, require_sound
 from retriever.index.index import Index
+from retriever.index.indexing.embedded_documents import ReadyDocument, require_sound
 from retriever.search.engine import Hit
 from retriever.search.queries import QueryVectors
 from retriever.search.settings import SearchSettings

@@ -16,8 +16,8 @@ from haystack.utils.filters import document_matches_filter
 
 from indexes import BM25Settings, written_field, written_value
 from retriever import documents as stored
-from retriever.index.embedded_documents import ReadyDocument
 from retriever.index.index import Index
+from retriever.index.indexing.embedded_documents import ReadyDocument
 from retriever.integrations import (
     in_thread,
     metadata_of,

@@ -27,8 +27,8 @@ from llama_index.core.vector_stores.utils import (
 from indexes import filter_of_fields, written_field, written_value
 from retriever.documents.document import Document
 from retriever.errors import ConfigError
-from retriever.index.embedded_documents import ReadyDocument
 from retriever.index.index import Index
+from retriever.index.indexing.embedded_documents import ReadyDocument
 from retriever.integrations import (
     HIT,
     in_thread,

@@ -397,7 +397,7 @@ def prepare_queries(
 def _checked_vectors(ready: QueryVectors) -> QueryVectors:
     """Return the vectors as the encoder of an index returns them; raise if they are no vectors."""
     from retriever.encoders.computing import describe_unbounded, find_unbounded
-    from retriever.index.embedded_documents import unit_vectors
+    from retriever.index.indexing.embedded_documents import unit_vectors
 
     if not isinstance(ready, QueryVectors):
         raise TypeError(

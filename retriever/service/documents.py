@@ -19,7 +19,7 @@ from retriever.documents.sources import Meter, OpenSource
 from retriever.documents.text import read_jsonl
 from retriever.errors import SourceError
 from retriever.index.index import Index
-from retriever.index.indexing_run import CommitSettings, IndexingReport
+from retriever.index.indexing.run import CommitSettings, IndexingReport
 from retriever.service.files import file_media_type, file_response, open_document_file
 from retriever.service.guard import may_open_files
 from retriever.service.limits import FILE_PATH, Catalog, ServiceError

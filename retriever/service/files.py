@@ -26,7 +26,7 @@ from retriever.documents.file_heads import HEAD
 from retriever.documents.files import KINDS, kind_of
 from retriever.errors import RetrieverError
 from retriever.index.index import Index
-from retriever.index.sources import SourceMemory, memory_path
+from retriever.index.sources.memory import SourceMemory, memory_path
 from retriever.service.limits import ServiceError
 
 PDF = "application/pdf"

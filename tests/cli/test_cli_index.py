@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from retriever import Index
-from retriever.index.indexing_run import CommitSettings
+from retriever.index.indexing.run import CommitSettings
 from tests.cli.conftest import GOOD, found, lines, refused
 
 pytestmark = pytest.mark.usefixtures("fake_encoder")
@@ -187,7 +187,7 @@ def test_an_interrupted_run_says_what_it_committed(
         return encode(pieces, done)
 
     small = CommitSettings(window_passages=4)
-    monkeypatch.setattr("retriever.index.indexing.CommitSettings", lambda: small)
+    monkeypatch.setattr("retriever.index.indexing.indexer.CommitSettings", lambda: small)
     with monkeypatch.context() as patch:
         patch.setattr(fake_encoder, "encode_pieces", interrupted)
         done = retriever("index", source)

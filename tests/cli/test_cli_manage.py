@@ -205,7 +205,7 @@ def test_doctor_names_what_is_stale_and_damaged(retriever, fake_encoder, tmp_pat
     assert retriever("refresh").code == 0
     assert retriever("doctor").code == 0
     (notes / "c.pdf").write_text("")
-    monkeypatch.setattr("retriever.index.source_files.lacking", lambda: ["pypdfium2"])
+    monkeypatch.setattr("retriever.index.sources.files.lacking", lambda: ["pypdfium2"])
     assert kinds(retriever("doctor", "--json")) == ["sources", "extra"]
     (notes / "c.pdf").unlink()
     (notes / "a.txt").unlink()

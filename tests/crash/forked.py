@@ -16,7 +16,7 @@ from retriever.documents import Analyzer
 
 USED = """
     Stemmer filelock multiprocessing.synchronize numpy.random pyroaring indexes.filters.facets
-    retriever.documents.kinds.mail retriever.documents.reader retriever.index.export
+    retriever.documents.kinds.mail retriever.documents.reader retriever.index.transfer.export
     cli.commands.compact cli.commands.delete cli.commands.export cli.commands.import_
     cli.commands.index cli.commands.refresh cli.commands.reindex cli.commands.snapshot
     cli.commands.verify

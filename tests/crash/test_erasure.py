@@ -12,7 +12,7 @@ from indexes import SOURCES_FILE, StructureSettings
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Index, StorageError
 from retriever.index import RefreshReport, SourceMemory
-from retriever.index.source_changes import find_changes
+from retriever.index.sources.changes import find_changes
 
 pytestmark = pytest.mark.usefixtures("crash_encoder")
 

@@ -17,7 +17,7 @@ from steps import killed_before_step, told_of_steps
 from workload import OLD, SWEPT, YOUNG, Operation, before, check_answers, contents, short
 
 import indexes.files
-import retriever.index.indexing
+import retriever.index.indexing.indexer
 from indexes.folder.connection import is_index
 from indexes.folder.lock import recover_replacement
 from indexes.folder.verify import verify
@@ -122,7 +122,7 @@ def interrupted(operation, folder, at):
 
     Returns the exit status, and the number of lines that it ran, or -1 if Ctrl-C ended it.
     """
-    indexing = Path(retriever.index.indexing.__file__).parent
+    indexing = Path(retriever.index.indexing.indexer.__file__).parent
     modules = ("indexing.py", "commit_buffer.py", "encoding_queue.py", "document_changes.py")
     own_files = [str(indexing / name) for name in modules]
     storage = (str(Path(indexes.files.__file__).parent), *own_files)

@@ -10,7 +10,7 @@ from steps import killed_copies
 from indexes.folder.verify import verify
 from retriever.documents import Document
 from retriever.index import Index
-from retriever.index.indexing_run import CommitSettings
+from retriever.index.indexing.run import CommitSettings
 from tests.conftest import FakeEncoder
 
 SHORT = [Document(f"d{i}", f"text n{i}") for i in range(3)]

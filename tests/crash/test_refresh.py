@@ -8,7 +8,7 @@ from steps import killed_copies
 
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Index
-from retriever.index.indexing_run import CommitSettings
+from retriever.index.indexing.run import CommitSettings
 from tests.conftest import FakeEncoder
 
 

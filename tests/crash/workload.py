@@ -9,13 +9,13 @@ from forked import in_child
 
 import indexes.folder.writer
 import retriever.encoders.encoder
-import retriever.index.indexing
+import retriever.index.indexing.indexer
 from indexes.folder.verify import verify
 from indexes.protocol import StructureSettings
 from retriever.documents import Document
 from retriever.encoders import Encoder
 from retriever.index import Index, recreated
-from retriever.index.indexing_run import CommitSettings
+from retriever.index.indexing.run import CommitSettings
 from retriever.search import SearchSettings
 from tests.conftest import FakeEncoder
 
@@ -38,7 +38,7 @@ def install(replace=setattr):
     replace(Encoder, "from_spec", lambda *_, **__: encoder)
     weights = encoder.spec.weights
     replace(retriever.encoders.encoder, "find_weights", lambda *_, **__: weights)
-    replace(retriever.index.indexing, "_BATCH", GROUP)
+    replace(retriever.index.indexing.indexer, "_BATCH", GROUP)
     replace(indexes.folder.writer, "PENDING_LIMIT", WAITING)
 
 

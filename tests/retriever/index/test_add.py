@@ -17,7 +17,7 @@ import pytest
 
 import retriever.documents.passages
 import retriever.index.adding
-import retriever.index.indexing
+import retriever.index.indexing.indexer
 from retriever import (
     CommitSettings,
     Document,
@@ -27,7 +27,7 @@ from retriever import (
     SearchSettings,
 )
 from retriever.errors import ConfigError, SourceError
-from retriever.index.commit_buffer import CommitBuffer
+from retriever.index.indexing.commit_buffer import CommitBuffer
 from tests.retriever.index.moving_samples import Lengths
 
 BM25 = SearchSettings(mode="bm25", k=1000)
@@ -153,7 +153,7 @@ def test_an_empty_document_takes_the_place_of_the_one_with_its_id(index, empty):
 def test_of_equal_ids_the_last_one_stands_an_empty_one_too(
     index, monkeypatch, versions, existing, chunk
 ):
-    monkeypatch.setattr("retriever.index.indexing._BATCH", chunk)
+    monkeypatch.setattr("retriever.index.indexing.indexer._BATCH", chunk)
     if existing:
         index.add([Document("1", f"{existing} text")])
     same = [Document("1", f"{version} text" if version else "") for version in versions]
@@ -278,7 +278,7 @@ def test_a_long_text_is_truncated_or_refused_whatever_its_blocks(
 
 
 def small_blocks(monkeypatch, characters=900):
-    for module in (retriever.index.indexing, retriever.documents.passages):
+    for module in (retriever.index.indexing.indexer, retriever.documents.passages):
         monkeypatch.setattr(module, "BLOCK", characters)
 
 
@@ -490,7 +490,7 @@ def test_memory_does_not_grow_with_the_number_of_long_documents(
     tmp_path, fake_encoder, monkeypatch
 ):
     small_blocks(monkeypatch, 1_000)
-    monkeypatch.setattr(retriever.index.indexing, "_BATCH_CHARACTERS", 4_000)
+    monkeypatch.setattr(retriever.index.indexing.indexer, "_BATCH_CHARACTERS", 4_000)
     # No segment is written, since merging has blocks of its own; no view is opened, since it reads
     # all that waits for a segment.
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 10**6)

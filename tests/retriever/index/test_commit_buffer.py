@@ -5,7 +5,7 @@ import pytest
 
 from indexes import no_progress
 from retriever import CommitSettings, Document, IndexingReport
-from retriever.index.commit_buffer import COMPUTED, CommitBuffer, PendingDocument
+from retriever.index.indexing.commit_buffer import COMPUTED, CommitBuffer, PendingDocument
 
 
 class Writer:

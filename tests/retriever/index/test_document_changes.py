@@ -5,8 +5,8 @@ import pytest
 from indexes import StoredVersion, metadata_json
 from retriever import Document, PassageSettings
 from retriever.errors import SourceError
-from retriever.index.document_changes import detect_change, prepare_source
-from retriever.index.passage_texts import content_hash
+from retriever.index.indexing.document_changes import detect_change, prepare_source
+from retriever.index.indexing.passage_texts import content_hash
 
 SETTINGS = PassageSettings()
 STORED = Document("a", "text", "title", {"year": 1})

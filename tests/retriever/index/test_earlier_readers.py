@@ -15,7 +15,7 @@ from retriever.documents import PassageSettings, files
 from retriever.documents.kinds import plain
 from retriever.documents.losses import Loss
 from retriever.index import RefreshReport, reindexed, remembered_files
-from retriever.index.sources import memory_path
+from retriever.index.sources.memory import memory_path
 from tests.retriever.documents.source_samples import write
 
 
@@ -188,7 +188,7 @@ def test_deleted_documents_stay_deleted_after_an_interruption(index, notes, monk
     index.delete(["b.md"])
     read_more(monkeypatch)
     # A file that changed just now has no stamp yet.
-    monkeypatch.setattr("retriever.index.source_files._RECENT_NS", 0)
+    monkeypatch.setattr("retriever.index.sources.files._RECENT_NS", 0)
     index.refresh(seconds=0)
     with monkeypatch.context() as patch:
         patch.setattr(CorpusReader, "placed", interrupted)

@@ -5,9 +5,9 @@ import pytest
 
 from retriever import CommitSettings, Document, IndexingReport
 from retriever.errors import SourceError
-from retriever.index.commit_buffer import PendingDocument
-from retriever.index.encoding_queue import EncodingQueue
-from retriever.index.indexing_run import NoProgress
+from retriever.index.indexing.commit_buffer import PendingDocument
+from retriever.index.indexing.encoding_queue import EncodingQueue
+from retriever.index.indexing.run import NoProgress
 
 
 class KeptVectors:

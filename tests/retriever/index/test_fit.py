@@ -279,7 +279,7 @@ def test_a_refresh_measures_again_and_tells_of_another_weight(notes):
 
 
 def test_small_changes_measure_nothing(notes, monkeypatch):
-    monkeypatch.setattr("retriever.index.fit_measurement.measure_language_fit", None)
+    monkeypatch.setattr("retriever.index.indexing.fit_measurement.measure_language_fit", None)
     (notes.folder / "1.txt").write_text("w5 w5 w5")
     (notes.folder / "2.txt").unlink()
     (notes.folder / "ru.txt").write_text(WORDS[0])

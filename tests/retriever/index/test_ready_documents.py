@@ -8,7 +8,7 @@ import pytest
 from indexes.folder.verify import verify
 from retriever import Document, Index, ReadyDocument
 from retriever.errors import SourceError
-from retriever.index.embedded_documents import AnalyzedTerms
+from retriever.index.indexing.embedded_documents import AnalyzedTerms
 
 DOCUMENT = Document("x", "w1 w2 w3")
 WHOLE = [(0, 8)]

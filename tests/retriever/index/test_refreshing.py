@@ -14,7 +14,9 @@ import pytest
 from retriever import CorpusReader, Document, Index
 from retriever.documents.folders import Entry
 from retriever.errors import DamagedIndexError, IndexLockedError, SourceError
-from retriever.index import RefreshReport, source_changes, source_files
+from retriever.index import RefreshReport
+from retriever.index.sources import changes as source_changes
+from retriever.index.sources import files as source_files
 from tests.retriever.documents.source_samples import DAMAGED, write
 
 WORDS = [f"w{number}" for number in range(30)]

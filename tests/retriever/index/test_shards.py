@@ -33,7 +33,7 @@ from retriever.errors import (
     SourceError,
     StorageError,
 )
-from retriever.index import sharding
+from retriever.index.transfer import sharding
 from tests.retriever.index.moving_samples import (
     answers,
     choice_of,
@@ -132,7 +132,7 @@ def test_empty_documents_are_left_out_and_a_shard_may_hold_none(tmp_path, model)
 
 
 def test_a_shard_ends_early_where_texts_are_long(tmp_path, model, monkeypatch):
-    monkeypatch.setattr("retriever.index.shards._BLOCK_BYTES", 200)
+    monkeypatch.setattr("retriever.index.transfer.shards._BLOCK_BYTES", 200)
     documents = [Document(str(n), "w1 " * 30) for n in range(6)]
     assert encode_shards(documents, tmp_path / "shards", model).shards == 3
     assert [one.document for one in read_shards(tmp_path / "shards")] == documents

@@ -34,12 +34,12 @@ from retriever.encoders.encoder import Encoder, ModelChoice
 from retriever.encoders.registry import require_trusted
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, EncoderMismatchError, SourceError
-from retriever.index.embedded_documents import ReadyDocument, counted, require_sound
-from retriever.index.export import VECTORS_FIELD, encoder_file, ids_file_of
 from retriever.index.index import Index
-from retriever.index.indexing_run import CommitSettings, IndexingReport
-from retriever.index.other_stores import open_collection
-from retriever.index.shards import PLAN_FILE, Plan, is_shards, read_shards
+from retriever.index.indexing.embedded_documents import ReadyDocument, counted, require_sound
+from retriever.index.indexing.run import CommitSettings, IndexingReport
+from retriever.index.transfer.export import VECTORS_FIELD, encoder_file, ids_file_of
+from retriever.index.transfer.other_stores import open_collection
+from retriever.index.transfer.shards import PLAN_FILE, Plan, is_shards, read_shards
 from retriever.search.opened import IndexSettings, initial_settings
 
 _STORE = re.compile(r"(chroma|lancedb):(.+)")

@@ -34,7 +34,7 @@ from retriever.search.opened import StoredSettings
 
 if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder
-    from retriever.index.indexing_run import Progress
+    from retriever.index.indexing.run import Progress
 
 VECTORS_FIELD = "vectors"
 # Documents that are read together, and texts that are encoded together.

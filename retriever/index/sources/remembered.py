@@ -8,16 +8,16 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from retriever.documents.report import FilesReport
-from retriever.index.source_changes import find_changes
-from retriever.index.source_files import Source, SourceChanges
-from retriever.index.source_recording import record_documents
-from retriever.index.sources import SourceMemory, memory_path
+from retriever.index.sources.changes import find_changes
+from retriever.index.sources.files import Source, SourceChanges
+from retriever.index.sources.memory import SourceMemory, memory_path
+from retriever.index.sources.recording import record_documents
 
 if TYPE_CHECKING:
     from indexes import Store
     from retriever.documents.document import Document
     from retriever.documents.reader import CorpusReader
-    from retriever.index.indexing import Indexer
+    from retriever.index.indexing.indexer import Indexer
 
 # Batches, of 512 documents each, of documents that may have moved.
 _MOVED_BATCHES = 200

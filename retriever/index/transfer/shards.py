@@ -30,10 +30,10 @@ from retriever.documents.passages import EARLIER, OnLong, PassageSettings
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, DamagedIndexError, FormatVersionError, SourceError
-from retriever.index.commit_buffer import COMPUTED
-from retriever.index.embedded_documents import AnalyzedTerms, ReadyDocument
-from retriever.index.indexing import Indexer
-from retriever.index.indexing_run import CommitSettings, Progress
+from retriever.index.indexing.commit_buffer import COMPUTED
+from retriever.index.indexing.embedded_documents import AnalyzedTerms, ReadyDocument
+from retriever.index.indexing.indexer import Indexer
+from retriever.index.indexing.run import CommitSettings, Progress
 from retriever.search.opened import describe_settings
 
 PLAN_FILE = "plan.json"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from indexes import metadata_json
 from retriever.documents.document import Document, document_fault
 from retriever.errors import SourceError
-from retriever.index.embedded_documents import ReadyDocument, require_sound
-from retriever.index.passage_texts import content_hash
+from retriever.index.indexing.embedded_documents import ReadyDocument, require_sound
+from retriever.index.indexing.passage_texts import content_hash
 
 if TYPE_CHECKING:
     from indexes import StoredVersion

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from retriever.documents.files import KINDS
-from retriever.index import source_files
-from retriever.index.source_files import (
+from retriever.index.sources import files
+from retriever.index.sources.files import (
     FileState,
     Source,
     SourceChanges,
@@ -21,7 +21,7 @@ from retriever.index.source_files import (
 )
 
 if TYPE_CHECKING:
-    from retriever.index.sources import SourceMemory
+    from retriever.index.sources.memory import SourceMemory
 
 
 def find_changes(memory: SourceMemory, source: Source, *, every: bool = False) -> SourceChanges:
@@ -38,7 +38,7 @@ class _Comparison:
         self._remembered, self._erased = memory.files(source)
         self._versions = memory.reader_versions(source)
         # What is installed since may read files that were passed over, and gave no documents.
-        self._is_complete = set(source.options["lacks"]) <= set(source_files.lacking())
+        self._is_complete = set(source.options["lacks"]) <= set(files.lacking())
         self._with_documents = (
             set[str]() if self._is_complete else memory.paths_of_documents(source)
         )

@@ -18,8 +18,8 @@ from retriever.errors import SourceError
 if TYPE_CHECKING:
     from indexes import Committer
     from retriever.encoders.encoder import Encoder
-    from retriever.index.commit_buffer import PendingDocument
-    from retriever.index.indexing_run import CommitSettings, IndexingReport, Progress
+    from retriever.index.indexing.commit_buffer import PendingDocument
+    from retriever.index.indexing.run import CommitSettings, IndexingReport, Progress
 
 # Seconds that encoding a window may take, so that a slow encoder does not delay a commit.
 _WINDOW_SECONDS = 20.0

@@ -25,12 +25,12 @@ from retriever.documents.passages import (
     passage_text,
 )
 from retriever.errors import DamagedIndexError, SourceError
-from retriever.index.commit_buffer import CommitBuffer, PendingDocument
-from retriever.index.document_changes import detect_change, document_in, prepare_source
-from retriever.index.embedded_documents import ReadyDocument, unit_vectors
-from retriever.index.encoding_queue import EncodingQueue
-from retriever.index.indexing_run import CommitSettings, IndexingReport, NoProgress, Progress
-from retriever.index.passage_texts import passage_texts, stored_texts, text_digest
+from retriever.index.indexing.commit_buffer import CommitBuffer, PendingDocument
+from retriever.index.indexing.document_changes import detect_change, document_in, prepare_source
+from retriever.index.indexing.embedded_documents import ReadyDocument, unit_vectors
+from retriever.index.indexing.encoding_queue import EncodingQueue
+from retriever.index.indexing.passage_texts import passage_texts, stored_texts, text_digest
+from retriever.index.indexing.run import CommitSettings, IndexingReport, NoProgress, Progress
 from retriever.search.fit import PassageSample
 
 if TYPE_CHECKING:

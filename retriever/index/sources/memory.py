@@ -24,15 +24,15 @@ from retriever.documents.sources import normalize_name
 from retriever.documents.tables import split_table
 from retriever.errors import DamagedIndexError
 from retriever.files import default_cache, make_private
-from retriever.index import source_files
-from retriever.index.file_readings import note_earlier_readings, reader_of, report_readings
-from retriever.index.source_files import (
+from retriever.index.sources import files
+from retriever.index.sources.files import (
     FileState,
     Source,
     SourceChanges,
     file_digest,
     hidden_path,
 )
+from retriever.index.sources.readings import note_earlier_readings, reader_of, report_readings
 
 if TYPE_CHECKING:
     from indexes import Store
@@ -172,7 +172,7 @@ class SourceMemory:
                     "reader": reader.options(source),
                     "on_long": on_long,
                     "is_folder": place.is_dir(),
-                    "lacks": source_files.lacking(),
+                    "lacks": files.lacking(),
                 }
                 (number,) = database.execute(
                     "INSERT INTO sources (path, options) VALUES (?, ?) ON CONFLICT (path) DO "
@@ -298,7 +298,7 @@ class SourceMemory:
                     "AND (? OR hash IS NOT NULL)",
                     rows,
                 )
-                options = change.source.options | {"lacks": source_files.lacking()}
+                options = change.source.options | {"lacks": files.lacking()}
                 database.execute(
                     "UPDATE sources SET options = ? WHERE source = ?", (json.dumps(options), number)
                 )

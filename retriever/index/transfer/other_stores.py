@@ -19,7 +19,7 @@ from retriever.documents.sources import SeenIds
 from retriever.documents.tables import batch_records
 from retriever.encoders.spec import EncoderSpec
 from retriever.errors import ConfigError, SourceError, require_extra
-from retriever.index.embedded_documents import ReadyDocument, require_sound
+from retriever.index.indexing.embedded_documents import ReadyDocument, require_sound
 
 _CHROMA = "chroma.sqlite3"
 _LANCE = ".lance"

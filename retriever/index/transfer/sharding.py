@@ -32,8 +32,16 @@ from retriever.errors import (
     StorageError,
     require_extra,
 )
-from retriever.index.indexing_run import NoProgress, ShardProgress
-from retriever.index.shards import Block, Plan, ShardFacts, ShardJob, blocks, is_shards, shard_path
+from retriever.index.indexing.run import NoProgress, ShardProgress
+from retriever.index.transfer.shards import (
+    Block,
+    Plan,
+    ShardFacts,
+    ShardJob,
+    blocks,
+    is_shards,
+    shard_path,
+)
 
 _SHARD_SIZE = 10_000
 _CONNECT_SECONDS = 5.0

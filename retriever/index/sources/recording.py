@@ -13,8 +13,8 @@ from retriever.documents.reader import CorpusReader, PlacedDocument
 from retriever.documents.sources import normalize_name
 
 if TYPE_CHECKING:
-    from retriever.index.source_files import Source
-    from retriever.index.sources import SourceMemory
+    from retriever.index.sources.files import Source
+    from retriever.index.sources.memory import SourceMemory
 
 # Documents that are recorded together, by number and by the characters of their texts.
 _BATCH = 512

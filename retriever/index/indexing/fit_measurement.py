@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from indexes import LANGUAGES
 from retriever.errors import RetrieverError
-from retriever.index.passage_texts import stored_texts, text_digest
+from retriever.index.indexing.passage_texts import stored_texts, text_digest
 from retriever.search.fit import LanguageFit, PassageSample, is_due, measure_language_fit
 from retriever.search.settings import DEFAULT_WEIGHT, FIT
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from indexes import NewDocument
 from retriever.documents.outline import outline_json
 from retriever.documents.passages import PassageSettings, label_text
-from retriever.index.passage_texts import passage_texts
+from retriever.index.indexing.passage_texts import passage_texts
 
 if TYPE_CHECKING:
     from indexes import Committer, Stage
     from retriever.documents.analyzer import Analyzer
     from retriever.documents.document import Document
-    from retriever.index.indexing_run import CommitSettings, IndexingReport
+    from retriever.index.indexing.run import CommitSettings, IndexingReport
 
 # The setting that lists how the vectors of an index were computed.
 COMPUTED = "computed"

@@ -1,0 +1,1 @@
+"""Indexing: changes of documents, the queue of the encoder, and commits."""

@@ -1,0 +1,1 @@
+"""Documents and vectors in and out: export, import, other stores, shards."""
