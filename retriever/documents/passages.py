@@ -1,4 +1,4 @@
-"""Long texts become overlapping passages that fit the encoder's window."""
+"""The division of long texts into overlapping passages that fit the encoder's window."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from retriever.settings import Checked, setting
 if TYPE_CHECKING:
     from retriever.encoders.encoder import Encoder
 
-# Characters of a long text that are split into passages at once.
+# Characters of a long text that are divided into passages at once.
 BLOCK = 2**18
 
 OnLong = Literal["split", "truncate", "error"]
@@ -29,19 +29,19 @@ Context = Literal["title", "headings", "none"]
 
 @dataclass(frozen=True, slots=True)
 class PassageSettings(Checked):
-    """The treatment of texts longer than the encoder's window; stored with the index.
+    """Settings for texts longer than the encoder's window; stored with the index.
 
     Attributes:
         on_long: ``split`` into overlapping passages, or ``truncate`` to the first window.
         overlap: maximum number of word pieces that neighboring passages share, 0 or more.
-        context: what goes before the text of a passage for the encoder and BM25: the ``title`` of
-            its document, that and the ``headings`` above it, or ``none``.
+        context: text before a passage for the encoder and BM25: the ``title`` of its document, the
+            title and the ``headings`` above the passage, or ``none``.
         structure: whether passages of documents with an outline follow it; off in an index of an
             earlier release.
-        tables: whether the context ``headings`` has the first row of a table that a passage begins
-            within; off in an index of an earlier release.
-        labels: whether names of files and keywords are read, unless `context` is ``none``;
-            likewise.
+        tables: whether the context ``headings`` has the first row of a table within which a passage
+            begins; off in an index of an earlier release.
+        labels: whether names of files and keywords are read, unless `context` is ``none``; off in
+            an index of an earlier release.
 
     Raises:
         ConfigError: a value is out of range.
@@ -66,13 +66,13 @@ class PassageSettings(Checked):
     labels: bool = field(default=True, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """As they are stored, beside `EARLIER`; those of an earlier release as it wrote them."""
+        """Return the values as JSON, as the release that chose them wrote them; see `EARLIER`."""
         return {
             name: value for name, value in asdict(self).items() if value != EARLIER.get(name, ...)
         }
 
 
-# What the settings of an index or shards of an earlier release do not name.
+# Values of settings that an index or shards of an earlier release do not store.
 EARLIER: dict[str, Any] = {
     "context": "title",
     "structure": False,
@@ -85,24 +85,24 @@ _WORD_START = re.compile(r"(?<=\s)\S")
 _WORD = re.compile(r"\w")
 _LINE_START = re.compile(r"(?<=\n)")
 _LINE_END = re.compile(r"\n")
-# Blank lines, and the white space at the beginning of the next one. Nothing is tried twice, since a
-# text may have a hundred thousand of them.
+# Blank lines, and the white space at the beginning of the next line. Possessive, since a text may
+# have a hundred thousand of them.
 _BLANK_LINES = re.compile(r"\n(?:[ \t\r]*+\n)++([ \t]*+)")
 _FENCE = re.compile(
     r"^ {0,3}(`{3,})[^`\n]*\n.*?(?:^ {0,3}\1`*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
 )
-# A heading as it stands in a text, perhaps with a line of punctuation above and below it, and the
-# white space that follows.
+# A heading in a text, perhaps with a line of punctuation above and below it, and the white space
+# that follows.
 _HEADING = re.compile(r"(?:([^\w\s])\1{2,}[ \t]*\n)?[^\n]*(?:\n([^\w\s])\2{2,}[ \t]*(?=\n|\Z))?\s*")
-# A word with more parts is an identifier such as a hash, and one with so many digits says nothing.
+# Maximum number of parts of a word in a label, and of digits: others are hashes and numbers.
 _MOST_PARTS = 8
 _MANY_DIGITS = 5
 # The parts of a name, in which A stands for capital letters, a for others, and 0 for digits.
 _PARTS = re.compile("A+(?!a)|A?a+|0+")
-# Characters of a heading, and of the first row of a table, that go before a passage.
+# Maximum length in characters of a heading, and of the first row of a table, before a passage.
 _LONGEST_HEADING = 100
 _LONGEST_ROW = 200
-# Lines with bars between cells, at least three, and the signs of a line that parts header and rows.
+# Lines with bars between cells, at least three, and the signs of a line between header and rows.
 _TABLE_ROWS = re.compile(r"(?:^[^\n|]*+\|[^\n]*+(?:\n|\Z)){3,}", re.MULTILINE)
 _RULE_SIGNS = frozenset("|-:+> \t\r")
 
@@ -115,10 +115,10 @@ def passage_text(
     tables: bool = False,
     names: bool = True,
 ) -> str:
-    """The text that is encoded for a passage: its context, if any, before its characters.
+    """Return the text that is encoded for a passage: its context, if any, before its characters.
 
-    The name of a file stands for a title that is missing; without `names`, what is analyzed, to
-    which the analyzer adds the labels.
+    The name of the file replaces a missing title. Without `names`, it does not: the analyzer adds
+    the labels by itself.
     """
     start, stop = (0, len(document.text)) if span is None else span
     text = document.text[start:stop]
@@ -137,19 +137,19 @@ def passage_text(
 
 
 def label_text(outline: Outline, context: Context = "title") -> str:
-    """The text of a document's labels that the analyzer reads with each passage."""
+    """Return the text of a document's labels that the analyzer reads with each passage."""
     labels = labels_of(outline, context)
     return " ".join([*labels, *_label_words(labels)])
 
 
 def labels_of(outline: Outline, context: Context) -> list[str]:
-    """The labels that are read with the passages of a document."""
+    """Return the labels that are read with the passages of a document."""
     first = takewhile(lambda mark: mark.offset == 0, outline)
     return [mark.label for mark in first if mark.kind == "label" and context != "none"]
 
 
 def _label_words(labels: Iterable[str]) -> Iterator[str]:
-    """The words of labels, parted at signs, at capital letters, and between letters and numbers."""
+    """Yield the words of labels, divided at signs, at capital letters, and at numbers."""
     for label in labels:
         spaced = "".join(
             character if unicodedata.category(character)[0] in "LMN" else " " for character in label
@@ -166,32 +166,32 @@ def _label_words(labels: Iterable[str]) -> Iterator[str]:
 
 
 def _title_words(labels: Iterable[str]) -> str:
-    """The words of labels for the encoder: without hashes, long numbers and what is repeated."""
+    """Return the words of labels for the encoder, without hashes, long numbers and repetitions."""
     words = [word for word in _label_words(labels) if len(re.findall("[0-9]", word)) < _MANY_DIGITS]
     return " ".join(dict.fromkeys(words))
 
 
 def _headings_above(document: Document, start: int) -> list[str]:
-    """The headings above a passage, without one that it begins with or that is the title."""
+    """Return the headings above a passage, without the title and one at its beginning."""
     path = heading_path(document.outline, start)
-    # What is before the first word of a heading, such as number signs, may be no part of a passage.
+    # Signs before the first word of a heading, such as number signs, may not belong to a passage.
     above = [mark for mark in path if _WORD.search(document.text, mark.offset, start)]
     labels = [mark.label[:_LONGEST_HEADING] for mark in above]
     return labels[1:] if labels[:1] == [document.title] else labels
 
 
 class _Table(NamedTuple):
-    """Where the rows of a table stand in a text, and its first row without bars at the ends."""
+    """The rows of a table in a text, and its first row without bars at the ends."""
 
     start: int
-    # Of the first row below the header.
+    # Offset of the first row below the header.
     body: int
     stop: int
     header: str
 
 
 def _header_above(document: Document, start: int) -> list[str]:
-    """The first row of the table within which a passage begins; empty if there is none."""
+    """Return the first row of the table within which a passage begins; empty if there is none."""
     tables = _tables_of(document)
     number = bisect_right(tables, start, key=attrgetter("body")) - 1
     is_within = number >= 0 and start < tables[number].stop
@@ -199,16 +199,16 @@ def _header_above(document: Document, start: int) -> list[str]:
 
 
 def _tables_of(document: Document) -> Sequence[_Table]:
-    # Office files and pages have tables whose rows have bars between cells alone; in texts with
-    # lines those may be code.
+    # In office files and web pages, rows of tables have bars between cells only. In texts with
+    # lines, such rows may be code.
     has_lines = any(mark.kind == "line" for mark in document.outline)
     return _tables(document.text, bool(document.outline) and not has_lines)
 
 
-# Each passage of a document asks for them.
+# Each passage of a document needs the tables.
 @lru_cache(maxsize=1)
 def _tables(text: str, are_bars_enough: bool) -> Sequence[_Table]:
-    """The tables of a text: rows with bars, below a header and a line of hyphens.
+    """Return the tables of a text: rows with bars, below a header and a line of hyphens.
 
     If bars are enough, a table may also begin with two rows of equally many cells.
     """
@@ -235,23 +235,22 @@ def _is_rule(line: str) -> bool:
 
 
 class _Structure(NamedTuple):
-    """Where passages of a text end best; all ascending."""
+    """Offsets at which passages of a text should end; all ascending."""
 
-    # Where headings and messages begin.
+    # Beginnings of headings and messages.
     sections: list[int]
-    # Where these, pages, fences and what is not indented after a blank line begin.
+    # Beginnings of sections, pages, fences, and unindented text after a blank line.
     paragraphs: list[int]
-    # Where these, and what else follows a blank line, begin.
+    # Beginnings of paragraphs and of any other text after a blank line.
     blocks: list[int]
-    # The beginning of each heading and of what follows it, between which no passage ends; so with
-    # the header of a table.
+    # Beginning and end of each heading and of each header of a table; no passage ends in between.
     headings: list[tuple[int, int]]
-    # Where tables begin and end.
+    # Beginning and end of each table.
     tables: list[tuple[int, int]]
 
     @classmethod
     def from_document(cls, document: Document) -> Self:
-        """The structure of a document with an outline."""
+        """Return the structure of a document with an outline."""
         text = document.text
         fences = [match.span() for match in _FENCE.finditer(text)]
         paragraphs = [place for fence in fences for place in fence]
@@ -278,7 +277,7 @@ class _Structure(NamedTuple):
         return cls(sections, paragraphs, blocks, headings, extents)
 
     def slice(self, start: int, stop: int) -> Self:
-        """What there is from `start` to `stop`, counted from `start`."""
+        """Return the structure from `start` to `stop`, with offsets counted from `start`."""
 
         def slice_offsets(places: list[int]) -> list[int]:
             inside = places[bisect_left(places, start) : bisect_left(places, stop)]
@@ -302,12 +301,12 @@ class _Structure(NamedTuple):
 
 
 _BREAKING_MARKS: tuple[MarkKind, ...] = ("heading", "message", "page")
-# Their rank among the ends of passages.
+# Rank of sentences among the ends of passages.
 _SENTENCE_RANK = 3
 
 
 def _after_blank_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Where each line that follows blank ones begins, and its indentation."""
+    """Yield the beginning and the indentation of each line that follows blank ones."""
     for match in _BLANK_LINES.finditer(text):
         if match.end() < len(text) and not text[match.end()].isspace():
             yield match.start(1), match[1]
@@ -316,7 +315,11 @@ def _after_blank_lines(text: str) -> Iterator[tuple[int, str]]:
 def cut_document(
     document: Document, encoder: Encoder, settings: PassageSettings
 ) -> Iterator[tuple[list[tuple[int, int]], list[Any], bool]]:
-    """By blocks of a text: spans of passages, their word pieces, whether anything was cut off."""
+    """Yield for each block of a text the spans of passages, their word pieces, and truncation.
+
+    Spans are (start, stop) in characters of the text. The last value says whether anything was cut
+    off.
+    """
     window = encoder.spec.max_length
     text = document.text
     context = settings.context
@@ -341,7 +344,7 @@ def cut_document(
             already_covered = max(covered - start, 0)
             inside = split_passages(block, offsets, budget, overlap, already_covered, here)
             spans = [(start + first, start + stop) for first, stop in inside]
-            # Where the last passage of a block ends depends on what follows.
+            # The end of a block's last passage depends on the following text.
             following = None if is_last else spans.pop()[0]
             truncated = settings.on_long == "truncate" and (len(spans) > 1 or not is_last)
             passage_spans = spans[: 1 if truncated else None]
@@ -351,7 +354,7 @@ def cut_document(
             ]
             rows = encoder.tokenize(texts)
             excess = max(map(len, rows), default=0) - window
-            # The pieces of a passage can differ slightly from those of its span in the block.
+            # A passage can have slightly more pieces than its span in the block.
             if excess <= 0 or budget - excess < window // 4:
                 break
             budget -= excess
@@ -367,7 +370,7 @@ def cut_document(
 
 
 def _block_end(text: str, start: int, size: int) -> int:
-    """Where a block of a text ends that begins at `start`: at white space, if there is any."""
+    """Return the end of the block of a text that begins at `start`, at white space if possible."""
     stop = start + size
     if stop >= len(text):
         return len(text)
@@ -383,10 +386,12 @@ def split_passages(
     covered: int = 0,
     structure: _Structure | None = None,
 ) -> list[tuple[int, int]]:
-    """Cut a text into passages of at most `budget` pieces, of which `covered` are cut already."""
+    """Split a text into spans of at most `budget` pieces; its first `covered` characters are
+    done.
+    """
     if len(offsets) <= budget:
         return [(0, len(text))]
-    # Queries load this module, and split nothing.
+    # Queries load this module, but split nothing.
     from retriever.documents.sentences import sentence_ends
 
     starts = [start for start, _ in offsets]
@@ -396,7 +401,7 @@ def split_passages(
     sentences = _pieces_at(starts, ends_of_sentences)
     words = _pieces_at(starts, (match.start() for match in _WORD_START.finditer(text)))
     sections: list[int] = []
-    # Where passages may end, best first, and the part of what fits in which they do not.
+    # Ends of passages, best first, and the share of the budget in which they are not used.
     ends = [(sentences, 0.0), (words, 0.0)]
     if structure is not None:
         ends = _structured_ends(text, starts, structure, sentences, words)
@@ -409,8 +414,8 @@ def split_passages(
         if limit >= len(offsets):
             spans.append((starts[first] if spans else 0, len(text)))
             return spans
-        # A sentence (by structure rather a section, paragraph or block), else a word, else a piece.
-        # An end within the overlap would make a passage with nothing new.
+        # A sentence (with a structure rather a section, paragraph or block), else a word, else a
+        # piece. An end within the overlap would make a passage with no new text.
         end = None
         choices = words
         for choices, share in ends:
@@ -427,7 +432,7 @@ def split_passages(
 def _between_rows(
     text: str, places: Iterable[int], tables: Sequence[tuple[int, int]]
 ) -> Iterator[int]:
-    """The places that are in no table, and where the rows of tables begin and end."""
+    """Yield the places outside tables, and the beginnings and ends of rows of tables."""
     for place in places:
         number = bisect_right(tables, (place, len(text))) - 1
         if number < 0 or place >= tables[number][1]:
@@ -444,7 +449,7 @@ def _structured_ends(
     sentences: Sequence[int],
     words: Sequence[int],
 ) -> list[tuple[list[int], float]]:
-    """Pieces before which a passage may end, as ranked above; the first begin sections."""
+    """Return the pieces before which a passage may end, ranked; the first begin sections."""
     unbreakable = {
         piece
         for begin, end in structure.headings
@@ -466,32 +471,32 @@ def _structured_ends(
 
 
 def _pieces_at(starts: Sequence[int], boundaries: Iterable[int]) -> list[int]:
-    """Index of the first piece at or after each boundary; ascending, distinct."""
+    """Return the index of the first piece at or after each boundary; ascending, distinct."""
     pieces = {bisect_left(starts, boundary) for boundary in boundaries}
     return sorted(pieces - {0, len(starts)})
 
 
 def _last_in(choices: Sequence[int], low: int, high: int) -> int | None:
-    """The greatest choice in [low, high]."""
+    """Return the greatest choice in [low, high]."""
     index = bisect_right(choices, high) - 1
     return choices[index] if index >= 0 and choices[index] >= low else None
 
 
 def _first_in(choices: Sequence[int], low: int, high: int) -> int | None:
-    """The least choice in [low, high]."""
+    """Return the least choice in [low, high]."""
     index = bisect_left(choices, low)
     return choices[index] if index < len(choices) and choices[index] <= high else None
 
 
 def extract_spans(text: str, *spans: tuple[int, int]) -> tuple[str, str]:
-    """The characters of a text in ascending spans, with a space between them, and all others."""
+    """Return the text of ascending spans, joined by spaces, and the rest of the text."""
     ends = [0, *(place for span in spans for place in span), len(text)]
     parts = [text[start:stop] for start, stop in pairwise(ends)]
     return " ".join(parts[1::2]), "".join(parts[::2])
 
 
 def check_on_long(requested: OnLong | None, stored: PassageSettings) -> OnLong:
-    """What to do with long texts in an existing index, which was not made with the other way."""
+    """Return the treatment of long texts for an existing index; raise ConfigError if it differs."""
     if requested in (None, "error", stored.on_long):
         return requested or stored.on_long
     raise ConfigError(

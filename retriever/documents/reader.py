@@ -3,67 +3,51 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, get_args
 
 from retriever.documents.document import Assembler, ColumnType, Document, Fields, Record, content_id
-from retriever.documents.files import KINDS, SourceFile, is_document, read_files
-from retriever.documents.folders import (
-    FolderRules,
-    files_below,
-    include_advice,
-    left_out_text,
-    read_folder,
-)
+from retriever.documents.files import KINDS
+from retriever.documents.folders import FolderRules, files_below, include_advice, left_out_text
 from retriever.documents.losses import Loss
 from retriever.documents.report import FilesReport
+from retriever.documents.source_records import (
+    STDIN,
+    SourceRecords,
+    SourceSettings,
+    is_folder,
+    source_name,
+)
 from retriever.documents.sources import (
     FieldCount,
-    Format,
-    Meter,
-    OpenSource,
     SeenIds,
     TextForm,
     UnopenedError,
     file_size,
     normalize_name,
-    open_source,
-    open_stream,
     path_on_disk,
 )
-from retriever.documents.tables import read_parquet, read_sqlite, split_table
-from retriever.documents.text import read_csv, read_jsonl, read_lines, read_tsv, refuse_named_fields
+from retriever.documents.tables import split_table
 from retriever.errors import ConfigError, SourceError
 
-_STDIN = "-"
 _DETECTED_FIELDS = Fields()
 _DETECTED_FORM = TextForm()
+# Problems and places that the reader keeps for messages.
 _LISTED_PROBLEMS = 10
-# Fields that are counted by their names; of more, only the sum is known.
+# Fields that are counted by name; further ones are counted together.
 _MOST_FIELDS = 100
-# "skip-files" skips unreadable files of folders and messages of mailboxes, else raises.
+# "skip-files" skips unreadable files of folders and messages of mailboxes, and raises for others.
 OnError = Literal["fail", "skip-files", "skip"]
-_READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
-    "jsonl": read_jsonl,
-    "csv": read_csv,
-    "tsv": read_tsv,
-    "parquet": read_parquet,
-    "lines": read_lines,
-}
 _BY_HASH = (
     "ids are generated from a hash of title and text: a document that changes gets a new id, and "
     "identical documents become one"
 )
 _BY_NUMBER = "ids are generated from the order of the records: 1, 2, 3, ..."
-_BY_PATH = "ids are the paths relative to the folder"
-_BY_GIVEN_PATH = "ids of files that are one document are their paths as given"
-_BY_NAME_AND_PATH = "ids are the names of the folders with the paths below them"
 
 
 class CorpusReader:
@@ -80,25 +64,23 @@ class CorpusReader:
 
     Memory does not grow with the corpus. Every iteration starts over and resets the counts.
 
-    A source without ids gets them from the content of each record; the first of equal records is
-    yielded. With `number_ids` an id is the number of the record, from 1 over all sources.
-    An id that occurs twice is an error. A record without text and title is empty. A field of
-    metadata that no index can store (infinity, an integer beyond 64 bits, bytes) is left out of its
-    document; NaN is null.
+    A record without an id gets one from its content; of equal records only the first is yielded.
+    With `number_ids` an id is the number of the record, from 1 over all sources. An id that occurs
+    twice is an error. A record without text and title is empty. A metadata field that no index can
+    store (infinity, an integer beyond 64 bits, bytes) is left out of its document; NaN is null.
 
     A column of CSV or TSV has the type that all cells of its first 1,000 rows fit, or the one in
     `fields.types`. A type is string, number (without leading zeros), boolean or date. A date is in
     ISO 8601 and becomes a string that sorts by time, in UTC if it has an offset. A later cell that
-    does not fit stays a string. In a folder, special files and links that lead out of it are passed
-    over. No line, row or file of a folder may be longer than 64 MiB.
+    does not fit stays a string. In a folder, special files and links that lead out of it are
+    skipped. No line, row or file of a folder may be longer than 64 MiB.
 
     Args:
         sources: one path or several.
         fields: names of the fields of id, text and title; None detects a name.
         on_error: "fail" raises at the first malformed record, and where a file or folder cannot be
-            opened. "skip" counts these and continues. "skip-files" does so for what cannot be read
-            below a folder or in a mailbox. What makes a whole source unusable is raised in any
-            case.
+            opened. "skip" counts these and continues. "skip-files" does so only below a folder or
+            in a mailbox. An error that makes a whole source unusable is raised in any case.
         on_empty: "skip" counts empty records; "fail" treats them as malformed; "yield" counts them
             and yields those that have an id, so that an index drops its document.
         sql: a query whose rows are the records, for sources that are SQLite databases.
@@ -106,29 +88,30 @@ class CorpusReader:
         number_ids: generate the ids "1", "2", ... instead of hashes.
         form: encoding, and delimiter and header of CSV.
         include, exclude: patterns as in a .gitignore file, for the files of folders.
-        prefixes: what the ids of each folder begin with, by the source, and the ids of files that
-            are one document; None for the rules above.
-        only: of folders, the relative paths of the files to read; None for all.
+        prefixes: by source, the prefix of the ids of a folder, or the id of a file that is one
+            document; None for the rules above.
+        only: relative paths of the files of folders to read; None for all.
 
     Attributes:
-        total_bytes: sum of the sizes on disk; None if unknown, as of standard input or a query.
+        total_bytes: sum of the sizes on disk; None if unknown, as for standard input or a query.
         skipped, problems: number of malformed records, and of files and folders not read so far,
             and messages of the first 10.
-        unread: of the files that are one document or below a folder, those that were skipped,
-            each with its source, as in `PlacedDocument`, and the reason.
+        unread: skipped files that are one document or below a folder: source and file, as in
+            `PlacedDocument`, and the reason.
         empty, empty_at: number of empty records, and places of the first 10.
         duplicates: number of records skipped because an earlier one has the same content.
-        files: the files of folders, and files that are one document, by what became of them.
+        files: the files of folders, and files that are one document, by outcome.
         files_left_out: `files.left_out`.
-        left_out: for each field of metadata that could not be stored, the number of documents
-            (`records`) and the place of the first one with what is wrong there (`first`).
+        left_out: for each metadata field that could not be stored, the number of documents
+            (`records`), and the place and fault of the first one (`first`).
         columns: for each CSV and TSV source, the types of its metadata columns.
-        misfits: likewise, the columns with cells that do not have their type, as in `left_out`.
+        misfits: for each CSV and TSV source, the columns with cells that do not have their type,
+            as in `left_out`.
 
     Raises:
         SourceError: on construction, a source does not exist; while iterating, one is unusable.
             The message begins with the file and, if known, the line.
-        ConfigError: an argument has none of the values above.
+        ConfigError: an argument has an unknown value.
         MissingExtraError: while iterating, Parquet without pyarrow.
         StorageError: while iterating, the disk for temporary files is full.
     """
@@ -157,27 +140,27 @@ class CorpusReader:
         self._sources = [*map(path_on_disk, paths)]
         if not self._sources:
             raise SourceError("no source was given; name a file, a folder or - for standard input")
-        self._fields = fields
         self._on_error = on_error
         self._on_empty = on_empty
-        self._sql = sql
-        self._stdin = stdin
         self._number_ids = number_ids
-        self._form = form
-        self._rules = FolderRules(tuple(include), tuple(exclude))
-        self._prefixes = _folder_prefixes(self._sources) if prefixes is None else prefixes
-        self._only = only
+        self._settings = SourceSettings(
+            fields,
+            form,
+            FolderRules(tuple(include), tuple(exclude)),
+            _folder_prefixes(self._sources) if prefixes is None else prefixes,
+            only,
+            sql,
+            stdin,
+        )
         self.total_bytes: int | None = None
         if only is None:
-            sizes = _total_bytes(self._sources, self._rules, on_error)
+            sizes = _total_bytes(self._sources, self._settings.rules, on_error)
             self.total_bytes = sizes if sql is None else None
         self._reset()
 
     def _reset(self) -> None:
-        self._meter = Meter()
-        self._records = self._unopened = 0
-        # In their order; the values are None.
-        self._generated_how: dict[str, None] = {}
+        self._records = 0
+        self._unopened = 0
         self.skipped = 0
         self.problems: list[str] = []
         self.unread: list[tuple[str | Path, str, str]] = []
@@ -188,8 +171,9 @@ class CorpusReader:
         self.files_left_out = self.files.left_out
         self._last_file: tuple[str | Path, str] | None = None
         self.left_out: dict[str, FieldCount] = {}
-        self.columns: dict[str, dict[str, ColumnType]] = {}
-        self.misfits: dict[str, dict[str, FieldCount]] = {}
+        self._source_records = SourceRecords(self._settings, self.files.left_out)
+        self.columns = self._source_records.columns
+        self.misfits = self._source_records.misfits
 
     @property
     def sources(self) -> list[str]:
@@ -197,14 +181,21 @@ class CorpusReader:
         return [str(source) for source in self._sources]
 
     def options(self, source: str) -> dict[str, Any]:
-        """How a source is read, as JSON values, for `again`."""
-        prefix = self._file_id(source) if self._is_file(source) else self._prefixes.get(source)
-        named = {"fields": asdict(self._fields), "form": asdict(self._form), "prefix": prefix}
-        return {"on_error": self._on_error, "sql": self._sql, **asdict(self._rules), **named}
+        """Return how a source is read, as JSON values, for `again`."""
+        settings = self._settings
+        is_file = settings.is_file(source)
+        return {
+            "on_error": self._on_error,
+            "sql": settings.sql,
+            **asdict(settings.rules),
+            "fields": asdict(settings.fields),
+            "form": asdict(settings.form),
+            "prefix": settings.file_id(source) if is_file else settings.prefixes.get(source),
+        }
 
     @classmethod
     def again(cls, path: str, options: Mapping[str, Any], only: Container[str]) -> Self:
-        """Reads a source, an absolute path now, as before; of a folder these files alone."""
+        """Read a source, now an absolute path, as before; of a folder only the files in `only`."""
         arguments = dict(options)
         fields = Fields(**arguments.pop("fields"))
         form = TextForm(**arguments.pop("form"))
@@ -216,20 +207,22 @@ class CorpusReader:
     @property
     def bytes_read(self) -> int:
         """Number of bytes read so far from disk (before decompression) or standard input."""
-        return self._meter.bytes
+        return self._source_records.meter.bytes
 
     @property
     def recoded(self) -> dict[str, FieldCount]:
-        """By encoding, the sources and files so far that were found to be in it, and not UTF-8."""
-        return self._meter.recoded
+        """By encoding, the sources and files so far whose encoding was detected and is not
+        UTF-8.
+        """
+        return self._source_records.meter.recoded
 
     @property
     def generated_ids(self) -> str | None:
         """How ids were generated so far, in one sentence; None while all came from the data."""
-        return "; ".join(self._generated_how) or None
+        return "; ".join(self._source_records.id_rules) or None
 
     def metadata_warnings(self) -> Iterator[str]:
-        """What a user should know of the metadata so far, a line each."""
+        """Yield warnings on the metadata so far, a line each."""
         types: dict[str, dict[ColumnType, str]] = {}
         for source, columns in self.columns.items():
             for name, kind in columns.items():
@@ -255,28 +248,29 @@ class CorpusReader:
         return (placed.document for placed in self.placed() if not placed.is_repeated)
 
     def placed(self) -> Iterator[PlacedDocument]:
-        """The documents with the source and the file that each is from, repetitions too."""
+        """Yield the documents with the source and file of each, repetitions included."""
         self._reset()
         with closing(SeenIds()) as given_ids, closing(SeenIds()) as generated_ids:
-            for are_files, group in groupby(self._sources, self._is_file):
-                for sources in [list(group)] if are_files else [[one] for one in group]:
+            for are_files, group in groupby(self._sources, self._settings.is_file):
+                for sources in [list(group)] if are_files else [[source] for source in group]:
                     yield from self._read_documents(sources, are_files, given_ids, generated_ids)
-        if not self._records and self.skipped and self._only is None:
+        if not self._records and self.skipped and self._settings.only is None:
             raise SourceError(self.problems[0])
 
     def _read_documents(
         self, sources: list[str | Path], are_files: bool, given_ids: SeenIds, generated_ids: SeenIds
     ) -> Iterator[PlacedDocument]:
-        """The documents of a source, or of several files that are one document each."""
-        assembler = Assembler(self._fields, self._leave_out)
+        """Yield the documents of a source, or of several files that are one document each."""
+        assembler = Assembler(self._settings.fields, self._leave_out)
         records_before = self._records
         skipped_before = self.skipped
-        opening = self._files(sources) if are_files else self._open(sources[0])
-        is_folder = not are_files and _is_folder(sources[0])
-        # A refresh reads a file that is a document as it reads those of a folder.
+        records_of = self._source_records
+        opening = records_of.open_files(sources) if are_files else records_of.open(sources[0])
+        in_folder = not are_files and is_folder(sources[0])
+        # A refresh treats a single file like the files of a folder.
         by_file = self._on_error == "skip-files"
         skips = self._on_error == "skip" or (
-            by_file and (is_folder or (are_files and self._only is not None))
+            by_file and (in_folder or (are_files and self._settings.only is not None))
         )
         try:
             with opening as records:
@@ -289,7 +283,7 @@ class CorpusReader:
                         if not (skips or record.passed_over or (by_file and record.is_part)):
                             raise
                         self._skip(str(error))
-                        if are_files or is_folder:
+                        if are_files or in_folder:
                             self._records -= 1
                             self.unread.append((source, record.file, str(error)))
                             self.files.skipped += not record.is_part
@@ -307,15 +301,15 @@ class CorpusReader:
             self._skip(str(error))
             return
         is_read = self._records > records_before or self.skipped > skipped_before
-        if not (is_read or are_files) and self._only is None:
+        if not (is_read or are_files) and self._settings.only is None:
             raise SourceError(
-                f"{_name(sources[0])}: holds no records; check that it is the right file"
+                f"{source_name(sources[0])}: holds no records; check that it is the right file"
             )
 
     def _assemble(
         self, record: Record, assembler: Assembler, given_ids: SeenIds, generated_ids: SeenIds
     ) -> tuple[Document, bool] | None:
-        """The document of a record, and whether it repeats another; None if it is left out."""
+        """Return the document of a record and whether it repeats another; None if it is empty."""
         document = assembler.assemble(record)
         if document.is_empty:
             if self._on_empty == "fail":
@@ -326,7 +320,7 @@ class CorpusReader:
             if not document.id or self._on_empty != "yield":
                 return None
         if not document.id:
-            self._generated_how.setdefault(_BY_NUMBER if self._number_ids else _BY_HASH)
+            self._source_records.id_rules.setdefault(_BY_NUMBER if self._number_ids else _BY_HASH)
             if self._number_ids:
                 return replace(document, id=str(self._records)), False
         identified = (given_ids if document.id else generated_ids).identify(document, record.where)
@@ -356,109 +350,26 @@ class CorpusReader:
             name = "(other fields)"
         FieldCount.add(self.left_out, name, f"{where}: {fault}")
 
-    def _is_file(self, source: str | Path) -> bool:
-        """Whether a source is a file that is one document."""
-        if str(source) == _STDIN or self._sql is not None or _is_folder(source):
-            return False
-        return split_table(source)[1] is None and is_document(source)
-
-    def _file_id(self, source: str | Path) -> str:
-        named = self._prefixes.get(str(source)) or Path(os.path.normpath(source)).as_posix()
-        return normalize_name(named)
-
-    @contextmanager
-    def _files(self, sources: Sequence[str | Path]) -> Iterator[Iterator[Record]]:
-        for source in sources:
-            self._refuse_types(str(source), "a file that is one document")
-            refuse_named_fields(str(source), self._fields)
-        self._generated_how.setdefault(_BY_GIVEN_PATH)
-        files = [
-            SourceFile(Path(path), self._file_id(path), str(path), number)
-            for number, path in enumerate(sources, 1)
-        ]
-        with closing(read_files(files, self._fields, self._meter, self._form.encoding)) as records:
-            yield records
-
-    @contextmanager
-    def _open(self, source: str | Path) -> Iterator[Iterator[Record]]:
-        name = _name(source)
-        fields = self._fields
-        if str(source) == _STDIN:
-            stdin = self._stdin or sys.stdin.buffer
-            with open_stream(stdin, name, fields, self._meter, self._form) as stream:
-                yield self._read_records(stream, None)
-        elif _is_folder(source):
-            self._refuse_types(name, "a folder")
-            prefix = self._prefixes.get(name)
-            self._generated_how.setdefault(_BY_PATH if prefix is None else _BY_NAME_AND_PATH)
-            reading = read_folder(
-                Path(source),
-                name,
-                fields,
-                self._meter,
-                self._form.encoding,
-                self._rules,
-                self.files_left_out,
-                self._only,
-                "" if prefix is None else f"{prefix}/",
-            )
-            with closing(reading) as records:
-                yield records
-        else:
-            path, table = split_table(source)
-            with open_source(path, str(path), fields, self._meter, self._form) as file:
-                yield self._read_records(file, table)
-
-    def _read_records(self, source: OpenSource, table: str | None) -> Iterator[Record]:
-        if source.format in ("csv", "tsv"):
-            self.columns[source.name], self.misfits[source.name] = source.columns, source.misfits
-        else:
-            self._refuse_types(source.name, source.format)
-        if source.format == "sqlite":
-            return read_sqlite(source, self._fields, table, self._sql)
-        if table is not None or self._sql is not None:
-            rows = "SQL queries" if table is None else f"the table {table!r}"
-            raise SourceError(
-                f"{source.name}: expected a SQLite database to read {rows} from, found "
-                f"{source.format}"
-            )
-        return _READERS[source.format](source, self._fields)
-
-    def _refuse_types(self, name: str, description: str) -> None:
-        if self._fields.types:
-            raise SourceError(
-                f"{name}: expected CSV or TSV, whose columns get types with --types, "
-                f"found {description}"
-            )
-
 
 class PlacedDocument(NamedTuple):
-    """A document, the source that holds it, and the file below that if it is a folder."""
+    """A document, its source, and its file below the source if that is a folder."""
 
     source: str | Path
     file: str
     document: Document
-    # An earlier record without an id has the same content.
+    # Whether an earlier record without an id has the same content.
     is_repeated: bool
-    # Of a file: its kind, as in `KINDS`, and its losses.
+    # Kind of the file, as in `KINDS`, and its losses.
     kind: str = ""
     losses: tuple[Loss, ...] = ()
 
 
-def _name(source: str | Path) -> str:
-    return "stdin" if str(source) == _STDIN else str(source)
-
-
-def _is_folder(source: str | Path) -> bool:
-    return str(source) != _STDIN and os.path.isdir(source)
-
-
 def _folder_prefixes(sources: Sequence[str | Path]) -> dict[str, str]:
-    """What the ids of each folder begin with; nothing where there is one folder at most."""
+    """Return the prefixes of the ids of folders; none if there is at most one folder."""
     prefixes: dict[str, str] = {}
     for source in sources:
-        if _is_folder(source):
-            # Where the name is "." or "..", it is the folder's own.
+        if is_folder(source):
+            # The name of "." or ".." is that of the folder itself.
             prefix = normalize_name(os.path.basename(os.path.abspath(source)))
             for other, other_prefix in prefixes.items():
                 if prefix == other_prefix:
@@ -473,7 +384,9 @@ def _folder_prefixes(sources: Sequence[str | Path]) -> dict[str, str]:
 def _total_bytes(
     sources: Sequence[str | Path], rules: FolderRules, on_error: OnError
 ) -> int | None:
-    """The sum of the sizes on disk, without what cannot be opened and is skipped."""
+    """Return the sum of the sizes on disk, without sources that cannot be opened and are
+    skipped.
+    """
     sizes: list[int | None] = []
     faults = []
     for source in sources:
@@ -489,9 +402,9 @@ def _total_bytes(
 
 
 def _size(source: str | Path, rules: FolderRules, *, lenient: bool) -> int | None:
-    if str(source) == _STDIN:
+    if str(source) == STDIN:
         return None
-    if not _is_folder(source):
+    if not is_folder(source):
         return file_size(split_table(source)[0])
     size = 0
     is_empty = True

@@ -355,7 +355,7 @@ def test_what_was_passed_over_is_read_once_it_can_be(tmp_path, index, monkeypatc
         assert read == []
         index.refresh()
         index.refresh()
-        assert [reader._only for reader in read] == [{"b.txt"}]
+        assert [reader._settings.only for reader in read] == [{"b.txt"}]
         assert [one.id for one in index] == ["a.txt"]
 
 
