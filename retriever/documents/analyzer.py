@@ -323,17 +323,27 @@ class Analyzer:
             return terms
         if all((frequencies := count(terms)).values()):
             return terms
-        equal_counts = dict.fromkeys(held, 1)  # No language is rare.
-        alternatives = {
+        units = [unit for unit in whole if unit not in dropped_units]
+        alternatives = self._terms_in_all_languages(units, held, frequencies).difference(terms)
+        alternative_counts = count(sorted(alternatives))
+        return terms + [term for term in alternative_counts if alternative_counts[term]]
+
+    def _terms_in_all_languages(
+        self,
+        units: Iterable[str],
+        passage_counts: Mapping[str, int],
+        frequencies: Mapping[str, int],
+    ) -> set[str]:
+        """Return the terms, in all languages of an index, of units whose own terms are in none."""
+        # With equal counts no language is rare.
+        equal_counts = dict.fromkeys(passage_counts, 1)
+        return {
             term
-            for unit in whole
-            if unit not in dropped_units
-            and (unit_terms := self.query_tokens(unit, held))
+            for unit in units
+            if (unit_terms := self.query_tokens(unit, passage_counts))
             and not any(map(frequencies.get, unit_terms))
             for term in self.query_tokens(unit, equal_counts)
         }
-        alternative_counts = count(sorted(alternatives.difference(terms)))
-        return terms + [term for term in alternative_counts if alternative_counts[term]]
 
     def _query_terms(
         self, text: str, pattern: re.Pattern[str], term_table: _TermTable

@@ -323,14 +323,9 @@ def cut_document(
     window = encoder.spec.max_length
     text = document.text
     context = settings.context
-    structure = (
-        _Structure.from_document(document) if settings.structure and document.outline else None
-    )
-    heading_offsets = [0, *(mark.offset + 1 for mark in document.outline if mark.kind == "heading")]
-    contexts = (passage_text(document, (offset, offset), context) for offset in heading_offsets)
-    context_length = len(encoder.tokenize([max(contexts, key=len)])[0])
-    # A title that fills the window would leave no room for text: it gets at most half.
-    budget = max(window - context_length, window // 2)
+    is_structured = settings.structure and document.outline
+    structure = _Structure.from_document(document) if is_structured else None
+    budget = _text_budget(document, encoder, context)
     start: int | None = 0
     size = BLOCK
     covered = 0
@@ -341,16 +336,14 @@ def cut_document(
         here = None if structure is None else structure.slice(start, start + len(block))
         while True:
             overlap = min(settings.overlap, budget // 2)
-            already_covered = max(covered - start, 0)
-            inside = split_passages(block, offsets, budget, overlap, already_covered, here)
+            inside = split_passages(block, offsets, budget, overlap, max(covered - start, 0), here)
             spans = [(start + first, start + stop) for first, stop in inside]
             # The end of a block's last passage depends on the following text.
             following = None if is_last else spans.pop()[0]
             truncated = settings.on_long == "truncate" and (len(spans) > 1 or not is_last)
-            passage_spans = spans[: 1 if truncated else None]
             texts = [
                 passage_text(document, span, context, tables=settings.tables)
-                for span in passage_spans
+                for span in spans[: 1 if truncated else None]
             ]
             rows = encoder.tokenize(texts)
             excess = max(map(len, rows), default=0) - window
@@ -367,6 +360,15 @@ def cut_document(
         yield spans[: len(rows)], rows, truncated or bool(cut)
         start = None if truncated else following
         covered = spans[-1][1]
+
+
+def _text_budget(document: Document, encoder: Encoder, context: Context) -> int:
+    """Return the number of word pieces that the longest context leaves for text, at least half."""
+    offsets = [0, *(mark.offset + 1 for mark in document.outline if mark.kind == "heading")]
+    contexts = (passage_text(document, (offset, offset), context) for offset in offsets)
+    context_length = len(encoder.tokenize([max(contexts, key=len)])[0])
+    window = encoder.spec.max_length
+    return max(window - context_length, window // 2)
 
 
 def _block_end(text: str, start: int, size: int) -> int:
