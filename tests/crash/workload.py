@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from forked import in_child
-
 import indexes.folder.writer
 import retriever.encoders.encoder
 import retriever.index.indexing.indexer
@@ -18,6 +16,7 @@ from retriever.index import Index, recreated
 from retriever.index.indexing.run import CommitSettings
 from retriever.search import SearchSettings
 from tests.conftest import FakeEncoder
+from tests.crash.forked import in_child
 
 Contents = dict[str, tuple[str, int]]
 """Id to text and version, which is the metadata."""

@@ -5,12 +5,12 @@ from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
-from index_samples import document
 
 from indexes.filters.grammar import compile_where
 from indexes.folder import filtering
 from indexes.folder.filtering import STORED, evaluated, matching_passages
 from indexes.folder.view import FolderReader
+from tests.indexes.index_samples import document
 
 
 def numbered(count, first=0):

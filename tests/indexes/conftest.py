@@ -1,4 +1,4 @@
-"""Puts the samples in this folder on the path of the tests below it."""
+"""Fixtures shared by the tests of stores."""
 
 from contextlib import closing
 

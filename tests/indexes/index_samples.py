@@ -136,7 +136,6 @@ def in_child(code, *arguments):
         check=False,
         timeout=60,
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     )
 
 

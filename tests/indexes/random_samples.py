@@ -2,7 +2,8 @@
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
-from where_reference import FILTERS, NAMES
+
+from tests.indexes.where_reference import FILTERS, NAMES
 
 WORDS = ["apple", "pear", "plum", "fig", "nut", "oat", "rye", "bean"]
 VALUES = [

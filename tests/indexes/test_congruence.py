@@ -7,10 +7,10 @@ import os
 import random
 
 import pytest
-from random_samples import WORDS, WordDirections, random_filters, random_metadata
-from where_reference import render
 
 from retriever import Document, FilterError, Index, Mark
+from tests.indexes.random_samples import WORDS, WordDirections, random_filters, random_metadata
+from tests.indexes.where_reference import render
 
 # Fixtures that give the URL of a new index.
 STORES = ["postgres_url"]

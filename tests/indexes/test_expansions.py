@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_samples import DIMENSIONS, SETTINGS, viewed
 
 from indexes import (
     BM25,
@@ -21,6 +20,7 @@ from indexes import (
     SearchableSegment,
     open_store,
 )
+from tests.indexes.store_samples import DIMENSIONS, SETTINGS, viewed
 
 WORDS = list("abcdef")
 ALTERNATIVE = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3, unique=True).map(tuple)

@@ -5,12 +5,12 @@ import json
 import re
 
 import pytest
-from index_samples import alter, commit, document, make_index, texts
 
 from indexes.errors import DamagedIndexError, RetrieverError
 from indexes.folder.store import snapshot_index
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
+from tests.indexes.index_samples import alter, commit, document, make_index, texts
 
 
 @pytest.fixture

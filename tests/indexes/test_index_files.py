@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from index_samples import in_fork
 
 import indexes.files
 from indexes.errors import DamagedIndexError, IndexLockedError, StorageError
@@ -24,6 +23,7 @@ from indexes.files import (
     whole_folder,
     write_lines,
 )
+from tests.indexes.index_samples import in_fork
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from random_samples import VALUES, WORDS, WordDirections, random_metadata
-from where_reference import NAMES, evaluate, render
 
 from indexes.folder.verify import verify
 from retriever import Document, FilterError, Index, ReadyDocument, SourceError
 from retriever.errors import BadInputError
+from tests.indexes.random_samples import VALUES, WORDS, WordDirections, random_metadata
+from tests.indexes.where_reference import NAMES, evaluate, render
 
 QUERIES = int(os.environ.get("RETRIEVER_QUERIES", "4000"))
 SEED = int(os.environ.get("RETRIEVER_SEED", "0"))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from index_samples import lookup
 
 import indexes.bm25.merging
 import indexes.bm25.postings
@@ -25,6 +24,7 @@ from indexes.bm25.postings import (
 from indexes.bm25.scoring import SearchableSegment
 from indexes.checksums import BlockGuard, block_sums
 from indexes.errors import DamagedIndexError
+from tests.indexes.index_samples import lookup
 
 NAMES = [COUNTS, FREQUENCIES, LENGTHS, OFFSETS, POSITIONS, TERMS]
 PASSAGES = [["a", "b", "a"], [], ["b", "é", "日本"], ["a"]]

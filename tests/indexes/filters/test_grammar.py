@@ -6,7 +6,6 @@ from operator import ge, gt, le, lt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from where_reference import DOCUMENTS, KEYWORDS, LARGEST, LEAVES, evaluate, is_number, render
 
 from indexes.errors import FilterError
 from indexes.filters.grammar import (
@@ -20,6 +19,15 @@ from indexes.filters.grammar import (
     compile_where,
     point_at,
     type_mismatch,
+)
+from tests.indexes.where_reference import (
+    DOCUMENTS,
+    KEYWORDS,
+    LARGEST,
+    LEAVES,
+    evaluate,
+    is_number,
+    render,
 )
 
 COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge}

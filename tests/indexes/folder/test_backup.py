@@ -5,7 +5,6 @@ import os
 import shutil
 
 import pytest
-from index_samples import SETTINGS, commit, document, make_index, viewing
 
 import indexes.folder.store
 from indexes.errors import ConfigError, DamagedIndexError, NotAnIndexError
@@ -14,6 +13,7 @@ from indexes.folder.segment import read_manifest
 from indexes.folder.store import snapshot_index
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
+from tests.indexes.index_samples import SETTINGS, commit, document, make_index, viewing
 
 
 def stored(folder):

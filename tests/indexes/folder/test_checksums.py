@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from index_samples import document, flip, lookup, make_index, manifest_of
 
 from indexes import checksums as block_sums
 from indexes.checksums import BLOCK, UNGUARDED, BlockGuard, count_blocks, file_sums
@@ -24,6 +23,7 @@ from indexes.passage_mask import PassageMask
 from indexes.protocol import StructureSettings
 from indexes.vectors.flat import search_flat
 from indexes.vectors.structure import STRUCTURE_FILE
+from tests.indexes.index_samples import document, flip, lookup, make_index, manifest_of
 
 FILE = Path("folder") / "array.npy"
 SIZES = [0, 1, 7, 8, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 13, 40 * BLOCK + 1]

@@ -11,18 +11,6 @@ import time
 from contextlib import closing, contextmanager, nullcontext
 
 import pytest
-from index_samples import (
-    SETTINGS,
-    alter,
-    commit,
-    document,
-    dying_at,
-    in_child,
-    in_fork,
-    make_index,
-    texts,
-    texts_in,
-)
 
 from indexes.errors import (
     DamagedIndexError,
@@ -46,6 +34,18 @@ from indexes.folder.documents import create_database
 from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
+from tests.indexes.index_samples import (
+    SETTINGS,
+    alter,
+    commit,
+    document,
+    dying_at,
+    in_child,
+    in_fork,
+    make_index,
+    texts,
+    texts_in,
+)
 
 WAYS_IN = (
     Session,
@@ -386,7 +386,7 @@ def test_a_file_where_the_index_is_to_be_made_is_in_the_way(tmp_path, below):
 WRITE = """
 import sys
 from pathlib import Path
-from index_samples import commit, document
+from tests.indexes.index_samples import commit, document
 from indexes.folder.writer import FolderWriter
 
 with FolderWriter(Path(sys.argv[1])) as writer:

@@ -7,18 +7,8 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from column_samples import (
-    allowed,
-    allowed_by_documents,
-    allowed_to,
-    documents_refused,
-    matching,
-    numbered,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from index_samples import SETTINGS, alter, commit, document, make_index
-from where_reference import DOCUMENTS, FILTERS, LARGEST, NAMES, VALUES, evaluate, quoted, render
 
 from indexes.errors import DamagedIndexError
 from indexes.filters.grammar import compile_where
@@ -27,6 +17,25 @@ from indexes.folder.verify import verify
 from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import NewDocument
+from tests.indexes.column_samples import (
+    allowed,
+    allowed_by_documents,
+    allowed_to,
+    documents_refused,
+    matching,
+    numbered,
+)
+from tests.indexes.index_samples import SETTINGS, alter, commit, document, make_index
+from tests.indexes.where_reference import (
+    DOCUMENTS,
+    FILTERS,
+    LARGEST,
+    NAMES,
+    VALUES,
+    evaluate,
+    quoted,
+    render,
+)
 
 TYPES = {int: "number", float: "number", bool: "boolean", str: "string", list: "array"}
 TYPES |= {dict: "object"}

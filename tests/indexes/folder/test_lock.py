@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from index_samples import SETTINGS, commit, document, in_fork, make_index, texts
 
 import indexes.files
 from indexes import open_store
@@ -21,6 +20,7 @@ from indexes.files import aside_of, replace_folder, whole_folder
 from indexes.folder.connection import foreign_files
 from indexes.folder.lock import LOCK_FILE, recover_replacement, remains, writer_lock
 from indexes.folder.writer import FolderWriter
+from tests.indexes.index_samples import SETTINGS, commit, document, in_fork, make_index, texts
 
 HOLD = """
 import sys, time

@@ -5,12 +5,9 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from column_samples import allowed
 from hypothesis import given
 from hypothesis import strategies as st
-from index_samples import alter, document, make_index
 from pyroaring import BitMap
-from where_reference import NAMES, VALUES
 
 from indexes.folder.documents import MetadataChange, create_database
 from indexes.folder.metadata_values import (
@@ -25,6 +22,9 @@ from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
 from indexes.metadata import UNKEPT, Value, metadata_json, values_of
 from indexes.passage_mask import PassageMask
+from tests.indexes.column_samples import allowed
+from tests.indexes.index_samples import alter, document, make_index
+from tests.indexes.where_reference import NAMES, VALUES
 
 
 @pytest.fixture

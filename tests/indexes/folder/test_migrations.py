@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 import sqlite_utils
-from column_samples import allowed, allowed_by_documents, documents_refused
-from index_samples import alter, commit, document, dying_at, make_index
 
 from indexes.errors import DamagedIndexError
 from indexes.filters.grammar import compile_where
@@ -27,6 +25,8 @@ from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import StructureSettings
 from retriever import Document, Index, SearchSettings
+from tests.indexes.column_samples import allowed, allowed_by_documents, documents_refused
+from tests.indexes.index_samples import alter, commit, document, dying_at, make_index
 
 pytestmark = pytest.mark.usefixtures("fake_encoder")
 

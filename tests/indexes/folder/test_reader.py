@@ -7,7 +7,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from index_samples import (
+
+import indexes.folder.documents
+import indexes.folder.segment
+import indexes.folder.view
+from indexes.errors import DamagedIndexError, NotAnIndexError
+from indexes.files import replace_folder
+from indexes.filters.grammar import compile_where
+from indexes.folder.segment import Segment, open_segment
+from indexes.folder.view import FolderReader
+from indexes.folder.writer import FolderWriter
+from indexes.protocol import Query, StructureSettings
+from tests.indexes.index_samples import (
     alter,
     commit,
     document,
@@ -20,17 +31,6 @@ from index_samples import (
     vector_of,
     viewing,
 )
-
-import indexes.folder.documents
-import indexes.folder.segment
-import indexes.folder.view
-from indexes.errors import DamagedIndexError, NotAnIndexError
-from indexes.files import replace_folder
-from indexes.filters.grammar import compile_where
-from indexes.folder.segment import Segment, open_segment
-from indexes.folder.view import FolderReader
-from indexes.folder.writer import FolderWriter
-from indexes.protocol import Query, StructureSettings
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from index_samples import LISTED_FILES, SEGMENT_FILES, in_child, lookup, manifest_of
 
 import indexes.folder.segment
 from indexes.errors import DamagedIndexError, StorageError
@@ -29,6 +28,7 @@ from indexes.folder.segment import (
     tier,
     write_segment,
 )
+from tests.indexes.index_samples import LISTED_FILES, SEGMENT_FILES, in_child, lookup, manifest_of
 
 IDS = np.array([3, 4, 9], np.int64)
 VECTORS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -153,7 +153,7 @@ def test_more_segments_than_files_may_be_open_can_be_read(tmp_path):
         """
 import resource, sys
 from pathlib import Path
-from index_samples import document, make_index, texts
+from tests.indexes.index_samples import document, make_index, texts
 
 folder = make_index(Path(sys.argv[1]), *([document(str(i), f"word{i}")] for i in range(40)))
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -7,11 +7,11 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from index_samples import commit, document, make_index
 
 from indexes.errors import DamagedIndexError
 from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
+from tests.indexes.index_samples import commit, document, make_index
 
 
 @pytest.fixture

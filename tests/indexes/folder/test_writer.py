@@ -7,7 +7,18 @@ from functools import partial
 
 import numpy as np
 import pytest
-from index_samples import (
+
+import indexes.folder.segment
+import indexes.folder.view
+import indexes.folder.writer
+from indexes.filters.grammar import compile_where
+from indexes.folder.segment import write_segment
+from indexes.folder.store import FolderStore
+from indexes.folder.verify import verify
+from indexes.folder.view import FolderReader
+from indexes.folder.writer import FolderWriter, NewDocument
+from indexes.protocol import Query
+from tests.indexes.index_samples import (
     SETTINGS,
     alter,
     commit,
@@ -22,18 +33,7 @@ from index_samples import (
     vector_of,
     viewing,
 )
-from store_samples import check_languages, check_outlines
-
-import indexes.folder.segment
-import indexes.folder.view
-import indexes.folder.writer
-from indexes.filters.grammar import compile_where
-from indexes.folder.segment import write_segment
-from indexes.folder.store import FolderStore
-from indexes.folder.verify import verify
-from indexes.folder.view import FolderReader
-from indexes.folder.writer import FolderWriter, NewDocument
-from indexes.protocol import Query
+from tests.indexes.store_samples import check_languages, check_outlines
 
 
 @pytest.fixture

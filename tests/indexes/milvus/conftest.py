@@ -1,4 +1,4 @@
-"""Puts the samples in this folder on the path of its tests; empty indexes in one file."""
+"""Empty indexes in one file or server."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from itertools import count
 
 import pytest
-from store_samples import SETTINGS
 
 from indexes import Store, open_store
+from tests.indexes.store_samples import SETTINGS
 
 _NUMBERS = count(1)
 

@@ -10,12 +10,12 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from random_samples import WORDS, random_filters
 from test_congruence import SEED, Pair
-from where_reference import evaluate, render
 
 from retriever import Document, FilterError, Index
 from retriever.errors import ConfigError
+from tests.indexes.random_samples import WORDS, random_filters
+from tests.indexes.where_reference import evaluate, render
 
 pytestmark = pytest.mark.milvus
 ROOTS = [f"{a}{b}" for a in WORDS for b in ("bud", "kin", "mil", "rot", "zap")]

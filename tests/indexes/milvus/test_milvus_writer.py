@@ -8,7 +8,15 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from store_samples import (
+from test_expansions import brute_force, document_of
+
+from indexes import Expansion, compile_where, open_store
+from indexes.bm25.formulas import LABEL, LABEL_WEIGHT
+from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
+from indexes.milvus import view as view_module
+from indexes.milvus.connection import call
+from indexes.protocol import Query
+from tests.indexes.store_samples import (
     DIMENSIONS,
     SETTINGS,
     check_outlines,
@@ -20,14 +28,6 @@ from store_samples import (
     spoken,
     viewed,
 )
-from test_expansions import brute_force, document_of
-
-from indexes import Expansion, compile_where, open_store
-from indexes.bm25.formulas import LABEL, LABEL_WEIGHT
-from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
-from indexes.milvus import view as view_module
-from indexes.milvus.connection import call
-from indexes.protocol import Query
 
 pytestmark = pytest.mark.milvus
 WRITES = ("upsert", "delete", "alter_collection_properties")

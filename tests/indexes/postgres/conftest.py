@@ -1,11 +1,11 @@
-"""Puts the samples in this folder on the path of its tests; an empty index in the shared server."""
+"""An empty index in the shared server."""
 
 from __future__ import annotations
 
 import pytest
-from store_samples import SETTINGS
 
 from indexes import Store, open_store
+from tests.indexes.store_samples import SETTINGS
 
 
 @pytest.fixture

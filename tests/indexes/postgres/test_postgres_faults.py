@@ -12,8 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from postgres_server import PostgresServer
-from store_samples import DIMENSIONS, SETTINGS, documents, ids_of, viewed
 
 from indexes import Query, StructureSettings, open_store
 from indexes.errors import (
@@ -25,6 +23,8 @@ from indexes.errors import (
 )
 from indexes.postgres import connection as connection_module
 from indexes.postgres import schema as schema_module
+from tests.indexes.store_samples import DIMENSIONS, SETTINGS, documents, ids_of, viewed
+from tests.postgres_server import PostgresServer
 
 BATCH = 10
 
@@ -218,7 +218,7 @@ def test_what_was_altered_is_found(store, postgres_server):
 WORK = """
 import sys
 sys.path[:0] = sys.argv[2:]
-from store_samples import documents
+from tests.indexes.store_samples import documents
 from indexes import open_store
 with open_store(sys.argv[1]).writer() as writer:
     for number in range(10_000):
@@ -231,9 +231,8 @@ with open_store(sys.argv[1]).writer() as writer:
 
 
 def start_writer(url: str) -> subprocess.Popen[str]:
-    here = Path(__file__).parents[1]
     return subprocess.Popen(
-        [sys.executable, "-c", WORK, url, str(here), str(here.parents[1])],
+        [sys.executable, "-c", WORK, url, str(Path(__file__).parents[3])],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
-from store_samples import DIMENSIONS, viewed
-from where_reference import DOCUMENTS, FILTERS, evaluate, quoted, render
 
 from indexes import NewDocument, compile_where
 from indexes.errors import SourceError
 from indexes.metadata import metadata_json
 from indexes.postgres.filters import decode_metadata, encode_metadata, sql_condition
+from tests.indexes.store_samples import DIMENSIONS, viewed
+from tests.indexes.where_reference import DOCUMENTS, FILTERS, evaluate, quoted, render
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=75)

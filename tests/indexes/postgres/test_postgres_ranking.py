@@ -8,7 +8,6 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from store_samples import viewed
 
 from indexes import NewDocument, Query, StructureSettings, compile_where, open_store
 from indexes.bm25.formulas import BM25Settings
@@ -16,6 +15,7 @@ from indexes.errors import ConfigError
 from indexes.postgres import ranking as ranking_module
 from indexes.postgres.ranking import check_structures, wants_graph
 from indexes.postgres.view import PostgresView
+from tests.indexes.store_samples import viewed
 
 COUNT, WIDTH, TOP = 2000, 32, 10
 

@@ -6,7 +6,13 @@ import threading
 
 import numpy as np
 import pytest
-from store_samples import (
+
+from indexes import open_store
+from indexes.errors import IndexLockedError, NotAnIndexError
+from indexes.postgres import postings as postings_module
+from indexes.postgres import schema as locks_module
+from indexes.postgres import writer as writer_module
+from tests.indexes.store_samples import (
     DIMENSIONS,
     SETTINGS,
     check_languages,
@@ -18,12 +24,6 @@ from store_samples import (
     spoken,
     viewed,
 )
-
-from indexes import open_store
-from indexes.errors import IndexLockedError, NotAnIndexError
-from indexes.postgres import postings as postings_module
-from indexes.postgres import schema as locks_module
-from indexes.postgres import writer as writer_module
 
 
 def frequencies(store, terms):

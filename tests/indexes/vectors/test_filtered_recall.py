@@ -6,11 +6,11 @@ passages may be deleted as well. Where k allowed vectors exist, k come back.
 
 import numpy as np
 import pytest
-from structure_samples import best, clustered, recall_of
 
 from indexes.passage_mask import PassageMask
 from indexes.protocol import StructureSettings
 from indexes.vectors.segment_structure import build_structure
+from tests.indexes.vectors.structure_samples import best, clustered, recall_of
 
 N, D, K = 12_000, 16, 10
 VECTORS, CLUSTER, QUERIES = clustered(N, D)

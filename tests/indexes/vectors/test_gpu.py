@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
-from structure_samples import build, clustered, recall_of
 
 import indexes.vectors.build
 from indexes.vectors.library import count_gpus, load_faiss
+from tests.indexes.vectors.structure_samples import build, clustered, recall_of
 
 N, D = 3000, 16
 VECTORS, _, QUERIES = clustered(N, D)

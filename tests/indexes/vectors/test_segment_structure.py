@@ -5,8 +5,6 @@ import os
 
 import numpy as np
 import pytest
-from index_samples import document, make_index, viewing
-from structure_samples import recall_of
 
 from indexes.errors import ConfigError, MissingExtraError
 from indexes.folder.verify import verify
@@ -14,6 +12,8 @@ from indexes.folder.writer import FolderWriter
 from indexes.passage_mask import PassageMask
 from indexes.protocol import StructureSettings
 from indexes.vectors.structure import STRUCTURE_FILE
+from tests.indexes.index_samples import document, make_index, viewing
+from tests.indexes.vectors.structure_samples import recall_of
 
 DOCUMENTS = [document(f"d{i}", f"word{i} word{i % 7}") for i in range(600)]
 

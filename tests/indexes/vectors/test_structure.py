@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from structure_samples import best, build, clustered
 
 import indexes.vectors.build
 from indexes.errors import ConfigError, DamagedIndexError, FormatVersionError
@@ -18,6 +17,7 @@ from indexes.vectors.library import load_faiss
 from indexes.vectors.recall import Measured, measure, recall_at, sample_queries
 from indexes.vectors.segment_structure import SegmentStructure
 from indexes.vectors.structure import open_structure, write_structure
+from tests.indexes.vectors.structure_samples import best, build, clustered
 
 N, D = 3000, 16
 VECTORS, _, QUERIES = clustered(N, D)

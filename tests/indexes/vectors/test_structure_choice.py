@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from structure_samples import best
 
 from indexes.errors import ConfigError
 from indexes.vectors.choice import FLAT_LIMIT, NAMES, choose, list_count, resolve, training_size
 from indexes.vectors.library import load_faiss
 from indexes.vectors.structure import open_structure, write_structure
+from tests.indexes.vectors.structure_samples import best
 
 KINDS = [name for name in NAMES if name != "auto"]
 ENOUGH = st.integers(10_000, 10**8)  # passages, for every kind

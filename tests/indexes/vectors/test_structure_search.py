@@ -4,11 +4,11 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from structure_samples import best, build, clustered, recall_of
 
 import indexes.vectors.search
 from indexes.passage_mask import PassageMask
 from indexes.vectors.flat import search_flat
+from tests.indexes.vectors.structure_samples import best, build, clustered, recall_of
 
 N, D = 1 << 14, 32
 TYPES = ["hnsw", "ivf", "ivf-sq8", "ivf-pq", "Pad36,IVF100_HNSW16,SQ6", "PQ16x4fs"]
