@@ -38,7 +38,7 @@ def open_store(location: str | Path | Store) -> Store:
             _require("pymilvus", "an index in Milvus", '"layer-retriever[milvus]"')
             if scheme == "milvus+lite":
                 _require("milvus_lite", "a file of Milvus Lite", "milvus-lite")
-            from indexes.milvus import MilvusStore
+            from indexes.milvus.store import MilvusStore
 
             return MilvusStore(str(location))
         case "postgresql" | "postgres":

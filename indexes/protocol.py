@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
-from indexes.errors import ConfigError, DamagedIndexError
+from indexes.errors import ConfigError, DamagedIndexError, StorageError
 from indexes.settings import setting
 
 if TYPE_CHECKING:
@@ -287,14 +287,15 @@ class View(Protocol):
     def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
         """For each term or expansion, the number of live passages that its idf is of."""
 
-    def terms_beginning(
-        self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
-    ) -> list[str]:
+    def terms_beginning(self, prefix: str, limit: int) -> list[str]:
         """The `limit` most frequent terms that begin with a text; equal ones by code point.
 
-        Deleted passages may count. A store that has no list of terms reads a limited number of
-        texts with the prefix instead: `terms_of` gives the terms of their words that begin so.
+        Deleted passages may count. A store without a list of terms refuses.
         """
+        raise ConfigError(
+            f"{prefix}*: the store of this index has no list of terms to complete the word from; "
+            "write the word out, search with --raw, or keep the index in a folder or PostgreSQL"
+        )
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Return the fields of `names` that no document has, each with all known fields."""
@@ -481,6 +482,7 @@ class Store(Protocol):
     @property
     def folder(self) -> Path | None:
         """The folder that holds the index; None where it is elsewhere."""
+        return None
 
     def exists(self) -> bool:
         """Return whether an index exists; raise if other files or remains of one are there."""
@@ -502,7 +504,17 @@ class Store(Protocol):
         """
 
     def verify(self) -> list[str]:
-        """Check the index and return one line per problem."""
+        """Check the index and return one line per problem.
+
+        A store without checks of its own reads all documents up to the first that is not whole.
+        """
+        try:
+            with closing(self.reader()) as reader, reader.view() as view:
+                for _ in view.documents():
+                    pass
+        except (DamagedIndexError, StorageError) as error:
+            return [str(error)]
+        return []
 
     def size(self) -> int:
         """Return the size of the index in bytes."""
@@ -511,3 +523,4 @@ class Store(Protocol):
 
     def damaged(self, reason: object) -> DamagedIndexError:
         """Return the error to raise if stored data was altered."""
+        return DamagedIndexError(f"{self}: {reason}; restore a backup, or index again")

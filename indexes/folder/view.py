@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -272,9 +272,7 @@ class FolderView:
                 self.commit.allowed[where.text] = found
         return found
 
-    def terms_beginning(
-        self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
-    ) -> list[str]:
+    def terms_beginning(self, prefix: str, limit: int) -> list[str]:
         return self.commit.bm25.terms_beginning(prefix, limit)
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:

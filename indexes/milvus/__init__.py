@@ -1,3 +1,1 @@
 """The store that is a Milvus server, or a file of Milvus Lite; see `indexes.milvus.collection`."""
-
-from indexes.milvus.store import MilvusStore as MilvusStore

@@ -125,8 +125,15 @@ def create_collection(location: MilvusLocation, alias: str, begun_with: str, set
     for name, options in columns.items():
         schema.add_field(name, **options)
     collection = MilvusCollection(f"{location.index}_{uuid.uuid4().hex[:12]}", settings, begun_with)
-    parts = {"schema": schema, "index_params": indexes, "properties": collection.properties()}
-    call(location, "create_collection", collection.name, consistency_level="Session", **parts)
+    call(
+        location,
+        "create_collection",
+        collection.name,
+        schema=schema,
+        index_params=indexes,
+        properties=collection.properties(),
+        consistency_level="Session",
+    )
     call(location, "create_alias", collection.name, alias)
 
 
@@ -138,19 +145,19 @@ def passage_rows(
 ) -> list[Row]:
     """Return the rows of a document, with the terms and vectors of its passages."""
     rows = []
+    metadata = metadata_json(document.metadata)
     # The texts of the rows overlap where passages do, and leave nothing out.
     ends = [*(start for start, _ in document.spans[1:]), len(document.text)]
     for ordinal, (start, stop) in enumerate(document.spans):
         offset = start if ordinal else 0
         counts = Counter(terms[ordinal])
         text = document.text[offset : max(stop, ends[ordinal])]
-        parts = (text, document.outline, metadata_json(document.metadata))
-        size = max(len(part.encode()) for part in parts)
-        if size > _MOST_BYTES or len(counts) > _MOST_TERMS:
+        sizes = [len(part.encode()) for part in (text, document.outline, metadata)]
+        if max(sizes) > _MOST_BYTES or len(counts) > _MOST_TERMS:
             raise ConfigError(
                 f"document {document.id!r:.80}: expected at most {_MOST_BYTES:,} bytes of text, "
                 f"outline and metadata and {_MOST_TERMS:,} distinct terms in a passage, which a "
-                f"row of Milvus holds, found {size:,} and {len(counts):,}; split the document"
+                f"row of Milvus holds, found {max(sizes):,} and {len(counts):,}; split the document"
             )
         row = {
             "passage": hash_of(f"{ordinal} {document.id}", 8),
@@ -164,7 +171,7 @@ def passage_rows(
             "start": start,
             "stop": stop,
             "outline": "" if ordinal else document.outline,
-            "metadata": json.loads(metadata_json(document.metadata)),
+            "metadata": json.loads(metadata),
             "languages": document.languages[ordinal].split() if document.languages else [],
             "terms": list(counts),
             "vector": vectors[ordinal],

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from indexes.errors import ConfigError, StorageError
 
@@ -27,6 +27,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _PORT = 19530
 # Seconds until a server must answer for the first time.
 _CONNECT_TIMEOUT = 10.0
+_CONNECT_ADVICE = (
+    "; check the user, token or MILVUS_TOKEN, and that the server runs; of a file, that its folder "
+    "exists and that no other process has it open"
+)
 # pymilvus sends a ping every ten seconds, which makes Milvus Lite close the connection.
 _NO_PINGS = {"grpc.keepalive_time_ms": 2**31 - 1}
 
@@ -57,37 +61,33 @@ def parse_location(url: str) -> MilvusLocation:
     """Parse the URL of an index; ConfigError, without the URL, if it is malformed."""
     # Errors of these calls may repeat a secret.
     with suppress(ValueError, KeyError):
-        return _location_of(urlsplit(url))
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+        path = unquote(parts.path)
+        if parts.scheme.lower() == "milvus+lite":
+            is_complete = path.endswith(".db") and not parts.netloc
+            location = MilvusLocation(str(Path(path).resolve()), options.pop("index", "index"))
+        else:
+            is_complete = bool(parts.hostname)
+            # A name without a password is a token.
+            names = [unquote(name) for name in (parts.username, parts.password) if name]
+            scheme = {"true": "https", "false": "http"}[options.pop("tls", "false").lower()]
+            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+            location = MilvusLocation(
+                f"{scheme}://{host}:{parts.port or _PORT}",
+                path.strip("/"),
+                options.pop("database", ""),
+                float(options.pop("timeout", 60)),
+                ":".join(names) or os.environ.get("MILVUS_TOKEN", ""),
+            )
+        is_valid = is_complete and not options and 0 < location.timeout < 1e6
+        if is_valid and _NAME.fullmatch(location.index):
+            return location
     raise ConfigError(
         "Milvus URL: expected milvus://HOST:PORT/INDEX, with the options tls (true or false), "
         "database and timeout (seconds), or milvus+lite:///FOLDER/FILE.db?index=INDEX, found "
         "another URL; the name of an index has letters, digits and underscores, at most 100"
     )
-
-
-def _location_of(parts: SplitResult) -> MilvusLocation:
-    options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-    path = unquote(parts.path)
-    if parts.scheme.lower() == "milvus+lite":
-        is_complete = path.endswith(".db") and not parts.netloc
-        location = MilvusLocation(str(Path(path).resolve()), options.pop("index", "index"))
-    else:
-        is_complete = bool(parts.hostname)
-        # A name without a password is a token.
-        names = [unquote(name) for name in (parts.username, parts.password) if name]
-        scheme = {"true": "https", "false": "http"}[options.pop("tls", "false").lower()]
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-        location = MilvusLocation(
-            f"{scheme}://{host}:{parts.port or _PORT}",
-            path.strip("/"),
-            options.pop("database", ""),
-            float(options.pop("timeout", 60)),
-            ":".join(names) or os.environ.get("MILVUS_TOKEN", ""),
-        )
-    is_complete = is_complete and 0 < location.timeout < 1e6
-    if not is_complete or options or not _NAME.fullmatch(location.index):
-        raise ValueError
-    return location
 
 
 def call(location: MilvusLocation, method: str, *arguments: Any, **options: Any) -> Any:
@@ -110,14 +110,9 @@ def run(
         # The password, or the token.
         if secret := location.credentials.partition(":")[2] or location.credentials:
             reason = reason.replace(secret, "…")
-        reason = reason[:200]
         kind = ConfigError if re.search("auth|permission", reason.lower()) else StorageError
-        if request is _connect:
-            reason += (
-                "; check the user, token or MILVUS_TOKEN, and that the server runs; of a file, "
-                "that its folder exists and that no other process has it open"
-            )
-        raise kind(f"{location}: Milvus failed: {reason}") from None
+        advice = _CONNECT_ADVICE if request is _connect else ""
+        raise kind(f"{location}: Milvus failed: {reason:.200}{advice}") from None
 
 
 @cache

@@ -64,12 +64,6 @@ def text_literal(text: str) -> str:
     return '"' + text.replace("\n", "\\n").replace("\r", "\\r") + '"'
 
 
-def contains_text(column: str, text: str) -> str:
-    """Return the expression for the rows whose column contains a text."""
-    escaped = _WILDCARD.sub(r"\\\g<0>", text)
-    return f"{column} like {text_literal(f'%{escaped}%')}"
-
-
 def _compare(node: Comparison, *, is_negated: bool) -> str:
     """Return the expression for a comparison, with the condition that the field exists."""
     is_own = node.field.own
@@ -85,7 +79,8 @@ def _compare(node: Comparison, *, is_negated: bool) -> str:
         parts = [
             f"json_contains_any({column}, [{_literal(value)}])" for value in values if not is_own
         ]
-        parts += [contains_text(column, value) for value in values if isinstance(value, str)]
+        escaped = [_WILDCARD.sub(r"\\\g<0>", value) for value in values if isinstance(value, str)]
+        parts += [f"{column} like {text_literal(f'%{text}%')}" for text in escaped]
     elif node.operator == "like" or (is_negated and sign != "=="):
         raise FilterError(
             f"filter: Milvus cannot evaluate {'not ' * is_negated}{node.operator!r}; write it with "

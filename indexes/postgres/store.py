@@ -37,8 +37,6 @@ from indexes.protocol import Store, StructureSettings
 class PostgresStore(Store):
     """An index of a database, or the hidden index that replaces index number `replaces`."""
 
-    folder = None
-
     def __init__(
         self,
         location: PostgresLocation | str,

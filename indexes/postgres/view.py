@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import count
@@ -218,9 +218,7 @@ class PostgresView(View):
         counts = {term: df for term, (_, df) in self.postings(distinct).items()}
         return text_and_label_counts(distinct, counts, self.row.passages)
 
-    def terms_beginning(
-        self, prefix: str, limit: int, terms_of: Callable[[str], Iterable[str]]
-    ) -> list[str]:
+    def terms_beginning(self, prefix: str, limit: int) -> list[str]:
         return read_terms_with_prefix(self.tables, prefix, limit)
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:

@@ -223,27 +223,17 @@ def _beginnings(
         accented = [lower, *(variants if has_german else ())]
         beginnings = dict.fromkeys([lower, *variants, *map(without_accents, accented)])
         terms = list(
-            chain.from_iterable(
-                _terms_beginning(variant, view, analyzer, languages) for variant in beginnings
-            )
+            chain.from_iterable(_terms_beginning(variant, view) for variant in beginnings)
         )[:_MOST_TERMS]
         terms += _shorter_stems(lower, view, analyzer, languages)
         alternatives = [(term,) for term in terms if term not in query_terms]
         yield _Candidate(f"{word}*", _singles(forms), alternatives, _BEGINNING_WEIGHT)
 
 
-def _terms_beginning(
-    beginning: str, view: View, analyzer: Analyzer, languages: Iterable[str]
-) -> Iterable[str]:
+def _terms_beginning(beginning: str, view: View) -> Iterable[str]:
     """Return the most frequent terms of words with a beginning."""
-
-    def terms_of(text: str) -> Iterator[str]:
-        for word in dict.fromkeys(analyzer.words(text.lower())):
-            if word.startswith(beginning):
-                yield from analyzer.forms(word, languages)
-
-    text_terms = view.terms_beginning(beginning, _MOST_TERMS, terms_of)
-    label_terms = view.terms_beginning(LABEL + beginning, _MOST_TERMS, terms_of)
+    text_terms = view.terms_beginning(beginning, _MOST_TERMS)
+    label_terms = view.terms_beginning(LABEL + beginning, _MOST_TERMS)
     # The parts of a name are terms too: a whole name would count twice beside its first part.
     names = (term.removeprefix(LABEL) for term in label_terms)
     parts = [name for name in names if not _is_whole_name(name, beginning)]

@@ -10,8 +10,8 @@ from indexes.errors import ConfigError, MissingExtraError, StorageError
 pytest.importorskip("psycopg", reason="psycopg is not installed")
 from psycopg.conninfo import conninfo_to_dict
 
-from indexes.milvus import MilvusStore
 from indexes.milvus.connection import parse_location as milvus_location
+from indexes.milvus.store import MilvusStore
 from indexes.postgres.connection import parse_location as postgres_location
 from indexes.postgres.store import PostgresStore
 

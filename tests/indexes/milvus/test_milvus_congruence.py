@@ -141,6 +141,7 @@ def test_filters_select_what_they_say_or_are_refused(pair):
         ({"mode": "bm25", "variant": "okapi"}, "Milvus ranks with BM25's default settings"),
         ({"mode": "hybrid", "k1": 0.9}, "leave them out, or keep the index in a folder"),
         ({"mode": "dense", "recall": 1.0}, "takes no recall"),
+        ({"mode": "bm25", "raw": False, "text": "figb*"}, r"figb\*: .* no list of terms"),
         ({"mode": "bm25", "where": "title like 'F_g'"}, "Milvus cannot evaluate 'like'"),
         ({"mode": "bm25", "where": "not (id < 'b')"}, "Milvus cannot evaluate not '<'"),
         ({"mode": "bm25", "where": "a = 9007199254740993"}, "compare exactly with a number such"),
@@ -150,5 +151,5 @@ def test_what_milvus_cannot_do_is_refused_in_one_line(pair, options, message):
     for index in pair.both:
         index.add([{"id": "fig", "title": "Fig", "text": "figbud " * 12, "a": 1}])
     with pytest.raises((ConfigError, FilterError), match=message) as refused:
-        pair.both[1].search("figbud", **options)
+        pair.both[1].search(**{"text": "figbud"} | options)
     assert "\n" not in str(refused.value)

@@ -13,7 +13,7 @@ from test_expansions import brute_force, document_of
 from indexes import Expansion, compile_where, open_store
 from indexes.bm25.formulas import LABEL, LABEL_WEIGHT
 from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
-from indexes.milvus import view as view_module
+from indexes.milvus import store as store_module
 from indexes.milvus.connection import call
 from indexes.protocol import Query
 from tests.indexes.store_samples import (
@@ -72,7 +72,7 @@ def run(store):
 
 
 def test_a_run_that_was_interrupted_anywhere_is_run_again(store, milvus_file, monkeypatch):
-    monkeypatch.setattr("indexes.milvus.store._ROWS", 1)
+    monkeypatch.setattr("indexes.milvus.store._WRITTEN_ROWS", 1)
     expected = open_store(f"{milvus_file}expected")
     for index in (expected, store):
         index.create(SETTINGS)
@@ -92,7 +92,7 @@ def test_a_run_that_was_interrupted_anywhere_is_run_again(store, milvus_file, mo
             writer.delete(["a", "b", "c", "d", "e"])
             writer.commit(*in_two_languages(["a", "b", "c", "e"], {"x": 0}))
         with monkeypatch.context() as patched, suppress(Killed):
-            patched.setattr(view_module, "call", dying)
+            patched.setattr(store_module, "call", dying)
             run(store)
             break
         torn += bool(store.verify())
