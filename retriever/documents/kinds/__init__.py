@@ -1,7 +1,7 @@
-"""Kinds of files: each reader takes a file's text or bytes and gives its title, text and outline.
+"""Kinds of files: each reader takes a file's text or bytes and returns its title, text and outline.
 
-A reader raises SourceError, without the file's name, for what cannot be read. What is read is never
-run: no macros, scripts or external entities; links are not followed.
+A reader raises SourceError, without the file's name, for a file that it cannot read. Content is
+never executed: no macros, scripts or external entities; links are not followed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class PassedOverError(SourceError):
 
 
 class Parsed(NamedTuple):
-    """The content of a file, as one document.
+    """The content of a file as one document.
 
     Attributes:
-        encoding: the one that was detected where the file names none, if it is not UTF-8.
+        encoding: the detected encoding, if the file names none and it is not UTF-8.
     """
 
     text: str
@@ -35,7 +35,7 @@ class Parsed(NamedTuple):
 
 
 class OutlinedText:
-    """A text that grows by blocks, and marks of what begins with the next block."""
+    """A text that grows by blocks, with marks that wait for the next block."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -48,15 +48,17 @@ class OutlinedText:
 
     @property
     def text(self) -> str:
-        """All blocks."""
+        """The text of all blocks."""
         return "".join(self._parts)
 
     def mark(self, kind: MarkKind, label: str, level: int = 0) -> None:
-        """Say what begins with the next block; nothing does if none follows."""
+        """Add a mark at the beginning of the next block; it is dropped if no block follows."""
         self._waiting.append((kind, label, level))
 
     def add(self, block: str, before: str = "\n\n", marks: Iterable[Mark] = ()) -> None:
-        """Add a block, unless it is empty, with marks of its own; `before` parts it from others."""
+        """Add a block with marks of its own, unless it is empty; `before` separates it from
+        others.
+        """
         if not block:
             return
         if self._parts:
@@ -74,7 +76,9 @@ class OutlinedText:
         metadata: Mapping[str, Json] | None = None,
         fallback_title: str = "",
     ) -> Parsed:
-        """The document; a heading that stands over all becomes its title, else `other` is."""
+        """Return the document; a heading over the whole text becomes its title, else the
+        fallback.
+        """
         text = self.text
         outline = tuple(self._marks)
         top_headings = [mark for mark in outline if mark.kind == "heading" and mark.level == 1]
@@ -96,10 +100,10 @@ class OutlinedText:
 
 
 def one_line(text: object) -> str:
-    """A label or title: without line ends, NUL and white space at its ends."""
+    """Return a label or title without line ends, NUL and surrounding white space."""
     return " ".join(str(text or "").replace("\0", "").split())
 
 
 def nonempty_metadata(**values: object) -> dict[str, Json]:
-    """Metadata of those values that say something, each on one line."""
+    """Return metadata of the values that are not empty, each on one line."""
     return {name: line for name, value in values.items() if (line := one_line(value))}

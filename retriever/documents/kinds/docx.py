@@ -1,7 +1,7 @@
-"""Word documents: what a reader sees of the body, its notes, and of headers and footers once.
+"""Word documents: the visible text of the body, its notes, and each header and footer once.
 
-The XML is read here, since documents are often only nearly as the standard has them: what is
-missing or damaged beside the body costs no more than itself.
+The XML is read here, since documents often deviate from the standard. A part beside the body that
+is missing or damaged costs no other text.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from retriever.documents.kinds.zipped import Archive, relations
 from retriever.documents.losses import Loss
 from retriever.errors import SourceError
 
-# Elements whose children stand in their place, and those that were deleted or moved away.
+# Elements that are replaced by their children, and elements that were deleted or moved.
 _WRAPPERS = frozenset(("sdt", "sdtContent", "customXml", "smartTag", "ins", "moveTo"))
 _DELETED = frozenset(("del", "moveFrom"))
-# Elements of a paragraph whose content is no text of it.
+# Elements of a paragraph that are not part of its text.
 _NO_TEXT = _DELETED | {"pPr", "rPr", "sdtPr", "sdtEndPr", "rubyPr", "delText", "delInstrText"}
 _SPACES = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
-# Fields whose value is another one on each page.
+# Fields whose value differs from page to page.
 _PAGE_FIELDS = frozenset(("PAGE", "NUMPAGES", "SECTIONPAGES"))
 _OFF = ("0", "false", "off", "none")
 _HEADING = re.compile(r"heading ?([1-9])(?:,.*)?", re.IGNORECASE)
-# A style that is based on one of these inherits no heading level.
+# Styles from which others inherit no heading level.
 _NO_HEADINGS = ("normal", "subtitle", "toc heading")
 _HIGHEST_LEVEL = 6
-# Characters of the longest heading: some documents give all of their text an outline level.
+# Maximum length of a heading in characters. Some documents give all of their text an outline level.
 _LONGEST_HEADING = 300
-# Styles that are based on one another, at most.
+# Maximum depth of styles that are based on one another.
 _MOST_STYLES = 20
-# Characters of the longest row of a table that is one line: a longer one is layout.
+# Maximum length in characters of a table row on one line. A longer row is layout.
 _LONGEST_ROW = 1000
 
 
@@ -56,20 +56,20 @@ class _WordStyle(NamedTuple):
 
 
 class _OpenField:
-    """A field that has begun; what it shows starts at one of a paragraph's pieces of text."""
+    """A field that has begun; its result starts at an index of a paragraph's pieces of text."""
 
     __slots__ = ("choice", "has_result", "instruction", "start")
 
     def __init__(self, start: int, choice: str) -> None:
         self.start = start
-        # The chosen entry of a list of a form.
+        # The chosen entry of a drop-down list.
         self.choice = choice
         self.instruction = ""
         self.has_result = False
 
 
 def read_docx(content: bytes) -> Parsed:
-    """The paragraphs, tables and notes of a Word document; styles say what a heading is."""
+    """Return the paragraphs, tables and notes of a Word document; styles mark the headings."""
     archive = Archive(content, "DOCX")
     path = "word/document.xml"
     for relation in relations(archive, "").values():
@@ -90,7 +90,7 @@ def read_docx(content: bytes) -> Parsed:
 
 
 def row_blocks(cells: list[list[TextBlock]], before: str) -> Iterator[TextBlock]:
-    """A row of a table as one line, or the blocks of its cells where it is layout."""
+    """Yield a row of a table as one line, or the blocks of its cells if the table is layout."""
     blocks = [block for cell in cells for block in cell]
     line = " | ".join(" ".join(one_line(block.text) for block in cell) for cell in cells)
     is_layout = any(block.level for block in blocks) or len(line) > _LONGEST_ROW
@@ -107,34 +107,34 @@ class _WordReader:
         self._archive = archive
         self._folder = posixpath.dirname(path)
         self._relations = relations(archive, path)
-        # Names of parts.
+        # Names of missing or damaged parts.
         self._lost: dict[str, None] = {}
         self._styles = _read_styles(self._related("styles"))
         self._note_bodies: dict[str, dict[str, Any]] = {}
-        # Numbers of the notes by kind and id, and what these hold.
+        # Numbers of the notes by kind and id, and their elements.
         self._note_numbers: dict[tuple[str, str], int] = {}
         self._notes: list[Any] = []
         self._fields: list[_OpenField] = []
-        # The text of paragraphs that run into the next one, since their marks are deleted.
+        # The text of paragraphs that continue in the next one, since their marks are deleted.
         self._carried: list[str] = []
         self.title = ""
 
     def losses(self) -> tuple[Loss, ...]:
-        """The parts that the document names and that are missing or damaged."""
+        """Return the parts that the document names and that are missing or damaged."""
         if not self._lost:
             return ()
         names = ", ".join(self._lost)
         return (Loss("parts", f"{len(self._lost)} missing or damaged parts: {names:.200}"),)
 
     def notes(self) -> Iterator[TextBlock]:
-        """Footnotes and endnotes in the order of their references."""
-        # A note may refer to others, which are added.
+        """Yield footnotes and endnotes in the order of their references."""
+        # A note may refer to others, which are appended meanwhile.
         for number, note in enumerate(self._notes, 1):
             body = " ".join(block.text for block in self.blocks(note))
             yield TextBlock(f"[{number}] {body}", "\n" if number > 1 else "\n\n")
 
     def margins(self, root: Any) -> Iterator[TextBlock]:
-        """The texts of headers, then of footers, each once."""
+        """Return the texts of headers, then of footers, each once."""
         targets = dict.fromkeys(
             relation.target
             for name in ("headerReference", "footerReference")
@@ -146,7 +146,7 @@ class _WordReader:
         return map(TextBlock, texts)
 
     def blocks(self, parent: Any) -> Iterator[TextBlock]:
-        """The paragraphs and tables in an element."""
+        """Yield the paragraphs and tables in an element."""
         for child in _content_elements(parent):
             name = local_name(child)
             if name == "p":
@@ -175,7 +175,7 @@ class _WordReader:
                 before = "\n"
 
     def _chunk(self, chunk: Any) -> Iterator[TextBlock]:
-        """A page that Word would import."""
+        """Yield a page that Word would import."""
         relation = self._relations.get(_value(chunk, "id"))
         path = "" if relation is None else relation.target
         if path.lower().endswith((".htm", ".html", ".xhtml")) and path in self._archive:
@@ -190,7 +190,7 @@ class _WordReader:
         readings: list[str] = []
         self._read_inline(paragraph, pieces, boxes, readings)
         if readings:
-            # Beside each character they would part the word.
+            # Readings beside each character would divide the word.
             pieces.append(f" ({', '.join(readings)})")
         mark = _find(paragraph, "pPr", "rPr")
         if mark is not None and any(local_name(child) in _DELETED for child in mark):
@@ -206,7 +206,7 @@ class _WordReader:
             )
 
     def _styled(self, paragraph: Any, text: str) -> TextBlock:
-        """A paragraph as its style and its own properties say."""
+        """Return a paragraph with the level of its style and its own properties."""
         properties = _child(paragraph, "pPr")
         name = _value(_child(properties, "pStyle"))
         style = self._styles.get(name) or _WordStyle(heading_level(name))
@@ -227,7 +227,7 @@ class _WordReader:
         from lxml import etree
 
         for field in self._fields:
-            # An instruction that goes on in another paragraph may as well be lost text.
+            # An instruction that continues in another paragraph may be text that lost its end.
             field.start = len(pieces)
             field.instruction = ""
             field.has_result = True
@@ -256,7 +256,7 @@ class _WordReader:
                 pieces.append(self._own_text(element, name))
 
     def _own_text(self, element: Any, name: str) -> str:
-        """The text that an element without text of its own stands for."""
+        """Return the text of an element that stands for a character, a note or a word."""
         if name in _SPACES:
             return _SPACES[name]
         if name == "sym":
@@ -268,7 +268,7 @@ class _WordReader:
         return ""
 
     def _follow_field(self, element: Any, pieces: list[str]) -> None:
-        """Keep the result of a field, and not what stands in its instruction."""
+        """Keep the result of a field, and drop its instruction."""
         kind = _value(element, "fldCharType")
         if kind == "begin":
             self._fields.append(_OpenField(len(pieces), _chosen_entry(element)))
@@ -282,7 +282,7 @@ class _WordReader:
                 self._fields.pop()
 
     def _note_mark(self, kind: str, id_: str) -> str:
-        """The mark of a note in the text; nothing if the note is missing."""
+        """Return the mark of a note in the text; empty if the note is missing."""
         if kind not in self._note_bodies:
             part = self._related(kind)
             self._note_bodies[kind] = {} if part is None else {_value(n, "id"): n for n in part}
@@ -296,7 +296,7 @@ class _WordReader:
         return f"[{number}]"
 
     def _drawing_blocks(self, reference: Any) -> Iterator[TextBlock]:
-        """The words of a diagram or chart."""
+        """Yield the words of a diagram or chart."""
         id_ = _value(reference, "dm" if local_name(reference) == "relIds" else "id")
         drawing = self._part(self._relations[id_].target) if id_ in self._relations else None
         if drawing is None:
@@ -306,7 +306,7 @@ class _WordReader:
         yield TextBlock("\n".join(filter(None, texts)))
 
     def _related(self, kind: str) -> Any:
-        """The part of a kind of which there is one."""
+        """Return the root of the only part of a kind; None if there is none."""
         path = posixpath.join(self._folder, f"{kind}.xml")
         for relation in self._relations.values():
             if relation.kind == kind:
@@ -314,7 +314,7 @@ class _WordReader:
         return self._part(path) if path in self._archive else None
 
     def _part(self, path: str) -> Any:
-        """The root of a part beside the body; None, and a loss, if it cannot be read."""
+        """Return the root of a part beside the body; None, with a loss, if it cannot be read."""
         try:
             return self._archive.xml(path)
         except SourceError:
@@ -323,7 +323,7 @@ class _WordReader:
 
 
 def _content_elements(parent: Any) -> Iterator[Any]:
-    """The children of an element and of wrappers among them, without what was deleted."""
+    """Yield the children of an element and of wrappers among them, without deleted ones."""
     for child in parent:
         name = local_name(child)
         if name in _WRAPPERS:
@@ -335,7 +335,7 @@ def _content_elements(parent: Any) -> Iterator[Any]:
 
 
 def _is_passed_over(element: Any, name: str) -> bool:
-    """Whether an element and all in it are no text, hidden, or an alternative to text."""
+    """Return whether an element is no text, hidden, or an alternative to text."""
     if name == "r":
         hidden = _find(element, "rPr", "vanish")
         return hidden is not None and _value(hidden) not in _OFF
@@ -345,13 +345,13 @@ def _is_passed_over(element: Any, name: str) -> bool:
 
 
 def _is_second(fallback: Any) -> bool:
-    """Whether the alternative before this one has text."""
+    """Return whether the alternative before this one has text."""
     choice = fallback.getprevious()
     return choice is not None and next(choice.iter("{*}t", "{*}textpath"), None) is not None
 
 
 def _child(parent: Any, name: str) -> Any:
-    """The first child of a name; None if there is none."""
+    """Return the first child of a name; None if there is none."""
     if parent is not None:
         for child in parent:
             if local_name(child) == name:
@@ -364,17 +364,17 @@ def _find(element: Any, first: str, second: str) -> Any:
 
 
 def _value(element: Any, name: str = "val") -> str:
-    """An attribute of an element; empty if there is none, or no element."""
+    """Return an attribute of an element; empty if either is missing."""
     return "" if element is None else attribute(element, name)
 
 
 def is_of_page(instruction: str) -> bool:
-    """Whether a field shows another value on each page."""
+    """Return whether the value of a field differs from page to page."""
     return not _PAGE_FIELDS.isdisjoint(instruction.split(maxsplit=1)[:1])
 
 
 def _chosen_entry(begin: Any) -> str:
-    """The entry that is chosen in a list of a form, which has no other result."""
+    """Return the chosen entry of a drop-down list, which has no other result."""
     choices = _find(begin, "ffData", "ddList")
     if choices is None:
         return ""
@@ -384,7 +384,7 @@ def _chosen_entry(begin: Any) -> str:
 
 
 def _symbol(element: Any) -> str:
-    """A character that a document names by its code in a font."""
+    """Return the character that a document names by its code in a font."""
     try:
         code = int(_value(element, "char"), 16)
     except ValueError:
@@ -396,7 +396,7 @@ def _symbol(element: Any) -> str:
 
 
 def _read_styles(root: Any) -> dict[str, _WordStyle]:
-    """The styles of paragraphs by id; a style inherits from the one that it is based on."""
+    """Return the styles of paragraphs by id; a style inherits from the one that it is based on."""
     elements = {
         _value(style, "styleId"): style
         for style in (() if root is None else root)
@@ -423,7 +423,7 @@ def _read_style(id_: str, elements: dict[str, Any]) -> _WordStyle:
         if name == "title" and level in (None, 1):
             level = 1
             is_title = True
-        # The name of the style of Pages, and of one of LibreOffice that others are based on.
+        # "heading" is the style of Pages, and in LibreOffice a style that others are based on.
         if name == "heading" and not step and level is None:
             level = 1
         if level is None and name in _NO_HEADINGS:
@@ -433,13 +433,13 @@ def _read_style(id_: str, elements: dict[str, Any]) -> _WordStyle:
 
 
 def heading_level(name: str) -> int:
-    """The level of a heading by the name of its style; 0 for another name."""
+    """Return the level of a heading by the name of its style; 0 for another name."""
     match = _HEADING.fullmatch(name)
     return min(int(match[1]), _HIGHEST_LEVEL) if match else 0
 
 
 def _outline_level(properties: Any) -> int | None:
-    """The level that properties of a paragraph give it; 0 for text, None if they say nothing."""
+    """Return the level in properties of a paragraph; 0 for text, None if there is no level."""
     value = _value(_child(properties, "outlineLvl"))
     if not value.isdecimal():
         return None

@@ -1,15 +1,15 @@
-"""Equations as a line of text: MathML, of HTML and OpenDocument, and OMML, of Office."""
+"""Equations as a line of text: MathML of HTML and OpenDocument, and OMML of Office."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# Elements that hold letters and signs; between two words there is a space.
+# Elements with letters and signs; two words are separated by a space.
 _WORDS = frozenset(("mi", "mn", "ms", "mtext"))
 _TOKENS = _WORDS | {"mo", "t"}
-# Another form of the same equation, or how it looks.
+# Another form of the same equation, or its appearance.
 _SKIPPED = frozenset(("annotation", "annotation-xml", "mphantom"))
-# What stands between the first and second part, and between the second and third.
+# Signs between the first and second part, and between the second and third.
 _SIGNS = {
     "f": ("/",),
     "mfrac": ("/",),
@@ -26,7 +26,7 @@ _SIGNS = {
     "limUpp": (" ",),
     "func": (" ",),
 }
-# What stands between the parts of others, however many there are.
+# Separators between the parts of other elements, however many there are.
 _SEPARATORS = {"mtr": " ", "mr": " ", "mtable": "; ", "m": "; ", "eqArr": "; ", "oMathPara": " "}
 # The characters of the font Symbol, from 0x20 and from 0xA0 on.
 _SYMBOLS = {
@@ -39,13 +39,13 @@ _SYMBOLS = {
 
 
 def local_name(element: Any) -> str:
-    """The name of an element without its namespace; of comments and the like nothing."""
+    """Return the name of an element without its namespace; empty for comments and the like."""
     tag = element.tag
     return tag.rpartition("}")[2].rpartition(":")[2] if isinstance(tag, str) else ""
 
 
 def attribute(element: Any, name: str) -> str:
-    """An attribute of any namespace; empty if there is none."""
+    """Return an attribute of any namespace; empty if there is none."""
     for key, value in element.attrib.items():
         if key.rpartition("}")[2] == name:
             return str(value)
@@ -53,10 +53,10 @@ def attribute(element: Any, name: str) -> str:
 
 
 def equation_text(root: Any) -> str:
-    """The letters of an equation in reading order, with signs for fractions, powers and roots."""
+    """Return an equation in reading order, with signs for fractions, powers and roots."""
     from lxml import etree
 
-    # Of each open element the names and texts of its parts.
+    # For each open element, the names and texts of its parts.
     levels: list[list[tuple[str, str]]] = [[]]
     walk = etree.iterwalk(root, events=("start", "end"))
     for event, element in walk:
@@ -76,7 +76,7 @@ def equation_text(root: Any) -> str:
 
 
 def _join_parts(element: Any, name: str, parts: list[tuple[str, str]]) -> str:
-    """The text of an element from the names and texts of its parts."""
+    """Return the text of an element from the names and texts of its parts."""
     texts = [text for _, text in parts]
     if name in ("msqrt", "mroot", "rad"):
         return "√" + _bracket(_join_line(parts))
@@ -99,7 +99,7 @@ def _join_parts(element: Any, name: str, parts: list[tuple[str, str]]) -> str:
 
 
 def _join_line(parts: list[tuple[str, str]]) -> str:
-    """Parts beside each other; words are parted, and names of one letter are not."""
+    """Join parts beside each other; words are separated, and names of one letter are not."""
     line = ""
     word = ""
     for part, text in parts:
@@ -110,19 +110,19 @@ def _join_line(parts: list[tuple[str, str]]) -> str:
 
 
 def _bracket(text: str) -> str:
-    """A text in brackets, unless it is one word."""
+    """Return a text in brackets, unless it is one word."""
     return text if text.isalnum() else f"({text})"
 
 
 def _property(element: Any, name: str, default: str) -> str:
-    """The sign that the properties of an OMML element name."""
+    """Return the sign in the properties of an OMML element."""
     values = element.xpath(f"*/*[local-name()='{name}']/@*[local-name()='val']")
     return str(values[0]) if values else default
 
 
 def symbol(code: int) -> str:
-    """The character with this code in the font Symbol; nothing if it has none."""
-    # Office adds 0xF000 to codes of fonts that are no text.
+    """Return the character with a code in the font Symbol; empty if there is none."""
+    # Office adds 0xF000 to the codes of symbol fonts.
     code -= 0xF000 if code >= 0xF000 else 0
     for first, characters in _SYMBOLS.items():
         if first <= code < first + len(characters):

@@ -25,10 +25,10 @@ _BLOCK = re.compile(
     "address|article|aside|blockquote|body|caption|center|d[dlt]|details|div|fieldset|figcaption|"
     "figure|footer|form|h[1-6]|header|hr|li|main|ol|p|section|summary|table|tr|ul"
 )
-# Which begin on a new line, where other blocks are parted by a blank one.
+# Blocks that begin on a new line; other blocks are separated by a blank one.
 _LINE_ELEMENT = re.compile("li|d[dt]|tr|caption")
 _HEADING = re.compile("h[1-6]")
-# trafilatura's names to those of HTML; its headings have theirs as `rend`.
+# HTML's names for trafilatura's elements. Its headings keep theirs in `rend`.
 _HTML_NAMES = {
     "list": "ul",
     "item": "li",
@@ -37,7 +37,7 @@ _HTML_NAMES = {
     "quote": "blockquote",
     "lb": "br",
 }
-# Elements that may be menus, what says that they are, and words of classes that say so.
+# Elements that may be menus, and roles and words of classes of menus.
 _MENU_ELEMENT = re.compile("aside|center|d[dl]|div|footer|form|header|ol|p|section|table|ul")
 _LIST_ELEMENT = re.compile("center|div|form|header|ol|section|table|ul")
 _MENU_ROLES = ("navigation", "search", "banner", "contentinfo")
@@ -47,26 +47,26 @@ _MENU_WORD = re.compile(
 )
 # A link to the page before or after.
 _NEIGHBOR = re.compile("(?:prev(?:ious)?|next)(?:[-_]?page)?")
-# Characters of classes that are looked at.
+# Maximum length in characters of the classes that are inspected.
 _LONGEST_NAMES = 200
-# Characters of the longest menu, and of a short one.
+# Maximum length in characters of a menu, and of a short one.
 _LONGEST_MENU = 3000
 _SHORT_MENU = 200
-# Characters that are no links: of a menu that only its place shows, and of all before it.
+# Maximum number of characters outside links: in a menu that only its place shows, and before it.
 _MOST_UNLINKED = 200
-# The parts of a menu that are links: by its class, unless it is short; by its place alone; and by
-# its element, since DocBook and Sphinx have boxes and footnotes in these.
+# The least share of links in a menu: by its class, unless it is short; by its place alone; and by
+# its element, since DocBook and Sphinx use these elements for boxes and footnotes.
 _NAMED_SHARE = 0.3
 _LEADING_SHARE = 0.4
 _ELEMENT_SHARE = 0.6
-# What is left of a page without its menus, at least.
+# The least number of characters of a page without its menus.
 _LEAST_TEXT = 40
-# Words with which a heading or an item begins, by which it is found in the main text.
+# Number of first words by which a heading or an item is found in the main text.
 _FIRST_WORDS = 4
 _SPACE = re.compile(r"\s+")
 _BETWEEN_CELLS = " | "
-# What a page that JavaScript builds shows until then: characters of the longest such text; a
-# request for JavaScript, which has this name in every language; and what says that it is loading.
+# Text of a page before JavaScript builds it: its maximum length in characters; a request for
+# JavaScript, which has this name in every language; and a note that the page is loading.
 _LONGEST_REQUEST = 300
 _REQUEST = re.compile(
     r"(?i)\b(?:enabl|disabl|turn|switch|requir|need|must|activ|aktiv|attiv|habilit|abilit|włącz|"
@@ -77,12 +77,12 @@ _LOADING = re.compile(
     r"patientez|cargando|carregando|caricamento|загрузка|加载中|読み込み中)"
     r"(?:\W+(?:please|wait|the|your|app|application|content|page|site|en|cours))*\W*"
 )
-# The main text is looked for in pages of at most so many bytes: longer ones are books, not pages
-# with menus, and take minutes. What leaves out more than a third of a page, or of its headings and
-# list items, has missed its text.
+# Limits of the main text. Pages of more bytes are books without menus, and take minutes. The main
+# text must have two thirds of the text, and of the headings and list items, or trafilatura has
+# missed the text.
 _LONGEST_PAGE = 1 << 19
 _LEAST_SHARE = 2 / 3
-# For the main text, of the time that a file has; without it all text is read.
+# Seconds for the main text, a part of the time limit of a file; then all text is read.
 _EXTRACTION_SECONDS = 30.0
 _EQUATIONS = ("math", "m:math", "mml:math")
 _PART_ELEMENTS = ("h1", "h2", "h3", "h4", "h5", "h6", "li", "dt")
@@ -90,9 +90,9 @@ _DATE_FIELDS = ("article:published_time", "date", "dc.date", "dcterms.created")
 
 
 def read_html(content: bytes, encoding: str | None = None) -> Parsed:
-    """The main text of a page without menus: the element that says so, else what trafilatura finds.
+    """Return the main text of a page: its main element, else what trafilatura finds, without menus.
 
-    `encoding` is the one that the user named; without it the page says its own.
+    `encoding` is the one that the user named; without it, the page declares its own.
     """
     root = tree_of(page_text(content, browser_encoding(encoding) or encoding))
     if root is None:
@@ -125,7 +125,7 @@ def read_html(content: bytes, encoding: str | None = None) -> Parsed:
 
 
 def _remove_requests(root: Any) -> None:
-    """Remove what `noscript` says of JavaScript; other text that it has stays."""
+    """Remove requests for JavaScript in `noscript`; its other text stays."""
     for element in list(root.iter("noscript")):
         text = one_line(element.text_content())
         is_request = len(text) <= _LONGEST_REQUEST and "javascript" in text.lower()
@@ -134,7 +134,7 @@ def _remove_requests(root: Any) -> None:
 
 
 def _is_placeholder(text: str) -> bool:
-    """Whether a text is none, asks for JavaScript, or says that the page is loading."""
+    """Return whether a text is empty, asks for JavaScript, or says that the page is loading."""
     if len(text) > _LONGEST_REQUEST:
         return False
     is_request = "javascript" in text.lower() and _REQUEST.search(text) is not None
@@ -142,7 +142,7 @@ def _is_placeholder(text: str) -> bool:
 
 
 def tree_of(page: str) -> Any:
-    """The root of a page; None where there is nothing."""
+    """Return the root of a page; None if the page is empty."""
     from lxml import etree, html
 
     parser = html.HTMLParser(encoding="utf-8", huge_tree=True)
@@ -150,7 +150,7 @@ def tree_of(page: str) -> Any:
         root = html.document_fromstring(page.encode(errors="replace"), parser)
     except (etree.ParserError, etree.XMLSyntaxError):
         return None
-    # It would leave out the rest without a word.
+    # lxml would silently leave out the rest.
     if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):
         raise SourceError("elements within each other are more than 2,048; simplify the page")
     for equation in list(root.iter(*_EQUATIONS)):
@@ -159,7 +159,7 @@ def tree_of(page: str) -> Any:
 
 
 def _replace_equation(equation: Any) -> None:
-    """Put the letters of an equation in its place, and remove what draws it once more."""
+    """Replace an equation by its letters, and remove the drawing of it."""
     parent = equation.getparent()
     if parent is None:
         return
@@ -170,13 +170,13 @@ def _replace_equation(equation: Any) -> None:
     equation.text = text
     equation.tail = tail
     for drawing in (parent.getprevious(), parent.getnext()):
-        # KaTeX and MathJax keep the equation for screen readers beside its letters.
+        # KaTeX and MathJax keep the equation for screen readers beside its drawing.
         if drawing is not None and drawing.get("aria-hidden") == "true":
             _remove(drawing)
 
 
 def _main_text(root: Any, size: int) -> OutlinedText:
-    """The text of the one element that is the main one; else trafilatura's; else of all."""
+    """Return the text of the only main element; else trafilatura's; else of the whole page."""
     mains = [
         element
         for element in root.iter("*")
@@ -207,13 +207,13 @@ def _main_text(root: Any, size: int) -> OutlinedText:
 
 
 def _is_joined_line(main: str, everything: str) -> bool:
-    """Whether a text is one line of several blocks, as where trafilatura finds no paragraph."""
+    """Return whether trafilatura joined several blocks to one line, as without paragraphs."""
     is_line = "\n" not in main and len(main) > max(map(len, everything.split("\n")))
     return is_line and len(everything) >= _LEAST_SHARE * len(main)
 
 
 def _extract_main_text(root: Any) -> Any:
-    """The main text that trafilatura finds in time; None if it finds none or fails."""
+    """Return the main text that trafilatura finds in time; None if it finds none or fails."""
     from trafilatura import bare_extraction
 
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
@@ -224,13 +224,13 @@ def _extract_main_text(root: Any) -> Any:
             )
             return extracted.body
     except Exception:
-        # Which is no reason to read nothing.
+        # All text is read instead.
         return None
 
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in this thread after some time, where the platform can do so."""
+    """Raise TimeoutError in this thread after some time, where the platform supports it."""
 
     def stop(*_: object) -> None:
         raise TimeoutError
@@ -251,7 +251,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
 
 
 def _has_parts(text: str, root: Any) -> bool:
-    """Whether a text has most headings and list items of a page, by their first words."""
+    """Return whether a text has most headings and list items of a page, by their first words."""
     words = text.split()
     word_sequences = {
         " ".join(words[start : start + length])
@@ -269,7 +269,7 @@ def _has_parts(text: str, root: Any) -> bool:
 
 
 class _Extent:
-    """The content of an element: characters, links and headings.
+    """The content of an element: numbers of characters and links, and whether it has headings.
 
     `linked` are the characters in links, `removed` those in menus, `unlinked` those in neither.
     """
@@ -294,67 +294,89 @@ class _Extent:
 
 
 def remove_menus(root: Any) -> None:
-    """Remove the menus of a page: what says that it is one, and link lists before its text.
+    """Remove the menus of a page, and lists of links before its text.
 
-    A menu is short and without headings. Its element or its class says that it is one; or a good
-    part of it is links, and it stands before the first heading and the first sentences.
+    A menu is short and has no headings. Its element or its class names it as a menu. Or it is
+    largely links, and stands before the first heading and the first sentences.
     """
-    from lxml import etree
+    finder = _MenuFinder()
+    rest = finder.read(root)
+    # Menus without any other text are the text of the page.
+    for element in finder.named_menus if rest else ():
+        _remove(element)
+    for element in finder.leading_lists if rest >= _LEAST_TEXT else ():
+        _remove(element)
 
-    declared_menus: list[Any] = []
-    leading_lists: list[Any] = []
-    extents = [_Extent()]
-    is_leading = True
-    links = 0
-    # Characters of the page so far that are neither in links nor in menus.
-    unlinked = 0
-    walk = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
-    for event, element in walk:
-        tag = element.tag if isinstance(element.tag, str) else ""
-        is_link = tag == "a" and element.get("href") is not None
-        if event == "start":
-            extents.append(_Extent())
-            if _SKIPPED_ELEMENT.fullmatch(tag) and element is not root:
-                walk.skip_subtree()
+
+class _MenuFinder:
+    """Finds menus in one pass over the elements of a page."""
+
+    def __init__(self) -> None:
+        self.named_menus: list[Any] = []
+        self.leading_lists: list[Any] = []
+        # Extents of the page and of each open element.
+        self._extents = [_Extent()]
+        self._is_leading = True
+        self._open_links = 0
+        # Characters of the page so far that are neither in links nor in menus.
+        self._unlinked = 0
+
+    def read(self, root: Any) -> int:
+        """Find the menus below an element; return the number of characters outside them."""
+        from lxml import etree
+
+        walk = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
+        for event, element in walk:
+            tag = element.tag if isinstance(element.tag, str) else ""
+            is_link = tag == "a" and element.get("href") is not None
+            if event == "start":
+                self._extents.append(_Extent())
+                if _SKIPPED_ELEMENT.fullmatch(tag) and element is not root:
+                    walk.skip_subtree()
+                    continue
+                self._open_links += is_link
+                self._add_text(element.text)
                 continue
-            links += is_link
-            text = element.text
-        else:
             if event == "end":
-                extent = extents.pop()
-                links -= is_link
+                extent = self._extents.pop()
+                self._open_links -= is_link
                 extent.links += is_link
                 extent.has_heading |= bool(_HEADING.fullmatch(tag))
-                is_leading = is_leading and not extent.has_heading
+                self._is_leading = self._is_leading and not extent.has_heading
+                if element is not root:
+                    self._note_menu(element, tag, extent)
+                self._extents[-1].add(extent)
                 if element is root:
-                    extents[-1].add(extent)
                     break
-                before = unlinked - extent.unlinked
-                is_named = _is_named_menu(element, tag, extent)
-                is_first = is_leading and before <= _MOST_UNLINKED
-                if is_named or (is_first and _is_link_list(tag, extent)):
-                    (declared_menus if is_named else leading_lists).append(element)
-                    extent.removed = extent.text
-                    extent.unlinked = 0
-                    unlinked = before
-                extents[-1].add(extent)
-            text = element.tail
-        if text:
-            length = len("".join(text.split()))
-            extents[-1].text += length
-            extents[-1].linked += length if links else 0
-            extents[-1].unlinked += 0 if links else length
-            unlinked += 0 if links else length
-    left = extents[0].text - extents[0].removed
-    # What would leave nothing is the text.
-    for element in declared_menus if left else ():
-        _remove(element)
-    for element in leading_lists if left >= _LEAST_TEXT else ():
-        _remove(element)
+            self._add_text(element.tail)
+        return self._extents[0].text - self._extents[0].removed
+
+    def _note_menu(self, element: Any, tag: str, extent: _Extent) -> None:
+        """Note an element that ends if it is a menu, and take its text out of its extent."""
+        before = self._unlinked - extent.unlinked
+        is_named = _is_named_menu(element, tag, extent)
+        is_first = self._is_leading and before <= _MOST_UNLINKED
+        if is_named or (is_first and _is_link_list(tag, extent)):
+            (self.named_menus if is_named else self.leading_lists).append(element)
+            extent.removed = extent.text
+            extent.unlinked = 0
+            self._unlinked = before
+
+    def _add_text(self, text: str | None) -> None:
+        if not text:
+            return
+        length = len("".join(text.split()))
+        extent = self._extents[-1]
+        extent.text += length
+        if self._open_links:
+            extent.linked += length
+        else:
+            extent.unlinked += length
+            self._unlinked += length
 
 
 def _is_named_menu(element: Any, tag: str, extent: _Extent) -> bool:
-    """Whether an element says that it is a menu, and can be one."""
+    """Return whether an element is a menu by its name, role or class."""
     if extent.has_heading or not 0 < extent.text <= _LONGEST_MENU:
         return False
     names = f"{element.get('class') or ''} {element.get('rel') or ''}".lower()[:_LONGEST_NAMES]
@@ -371,7 +393,7 @@ def _is_named_menu(element: Any, tag: str, extent: _Extent) -> bool:
 
 
 def _is_link_list(tag: str, extent: _Extent) -> bool:
-    """Whether an element before the text of a page is mostly links."""
+    """Return whether an element before the text of a page is mostly links."""
     if not _LIST_ELEMENT.fullmatch(tag) or extent.has_heading:
         return False
     if not 0 < extent.text <= _LONGEST_MENU:
@@ -393,20 +415,20 @@ def _remove(element: Any) -> None:
 
 
 def read_blocks(page: str) -> OutlinedText:
-    """All text of a page or a part of one."""
+    """Return all text of a page or a part of one."""
     root = tree_of(page)
     return OutlinedText() if root is None else block_text(root)
 
 
 def block_text(root: Any) -> OutlinedText:
-    """The blocks of an element."""
+    """Return the blocks of an element."""
     text = OutlinedText()
     BlockWriter(text).write(root)
     return text
 
 
 def _is_code_block(code: Any) -> bool:
-    """Whether code has several lines and nothing beside it, as trafilatura writes `pre`."""
+    """Return whether code has several lines and stands alone, as trafilatura writes `pre`."""
     if "\n" not in (code.text or "").strip():
         return False
     before = code.getprevious()
@@ -425,13 +447,13 @@ def _is_inline(element: Any) -> bool:
 
 
 class BlockWriter:
-    """Adds the text of elements by blocks; headings are marked, white space counts in `pre`."""
+    """Adds the text of elements by blocks; marks headings, and keeps white space in `pre`."""
 
     def __init__(self, text: OutlinedText) -> None:
         self._text = text
         self._line: list[str] = []
         self._before = "\n\n"
-        # How long the text was when the row of a table began.
+        # Length of the text at the beginning of the table row.
         self._row_start = 0
 
     def write(self, root: Any) -> None:
@@ -465,7 +487,7 @@ class BlockWriter:
             else:
                 if event == "end" and is_block:
                     self._flush(open_fixed, tag)
-                    # What an empty cell was to stand beside is no more.
+                    # An empty cell leaves no separator behind.
                     self._before = "\n\n" if tag == "tr" else self._before
                 open_fixed -= event == "end" and is_fixed
                 text = element.tail if element is not root else None
@@ -480,7 +502,7 @@ class BlockWriter:
             self._before = _BETWEEN_CELLS
 
     def _flush(self, fixed: int, tag: str = "") -> None:
-        """Add what was met since the last block; `tag` is the element that it ends."""
+        """Add the text since the last block; `tag` is the element that ends here."""
         text = "".join(self._line)
         self._line.clear()
         if fixed:

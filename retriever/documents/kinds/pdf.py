@@ -1,4 +1,4 @@
-"""PDF by pypdfium2: the text, form fields and notes of each page, bookmarks as headings."""
+"""PDF by pypdfium2: the text, form fields and notes of each page, and bookmarks as headings."""
 
 from __future__ import annotations
 
@@ -27,35 +27,36 @@ from retriever.errors import SourceError
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument, PdfPage, PdfTextPage
 
-# Seconds for the bookmarks of a file: each may be looked up in a list of all names.
+# Seconds for the bookmarks of a file. Each may be searched for in a list of all names.
 _BOOKMARK_SECONDS = 20.0
-# Characters of a bookmark that are looked for on its page, and how many of the page may be passed
-# meanwhile: as many as it has, so many times, but at least the second number.
+# Characters of a bookmark that are searched for on its page. All searches may together pass the
+# page so many times, but at least the third number of characters.
 _LONGEST_SEARCHED = 100
 _SEARCH_PASSES = 32
 _LEAST_SEARCHED = 1 << 20
-# Every so many characters of a page are tried for one whose font does not say which it is, and of
-# a page with that share of them all are.
+# Every 16th character of a page is tested for a missing Unicode mapping. If at least this share of
+# them lacks it, all characters are tested.
 _PROBE = 16
 _LEAST_UNNAMED = 0.1
-# Of characters that are guessed, the share of control characters from which they are numbers of
-# glyphs, that of spaces from which they are words, and that of Han, Hangul and Kana.
+# Shares of guessed characters: of control characters, from which on they are numbers of glyphs; of
+# spaces, from which on they are words; and of Han, Hangul and Kana.
 _MOST_CONTROLS = 0.02
 _LEAST_SPACES = 0.04
 _LEAST_CJK = 0.8
 _CJK = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
-# Paths of a page that draw something, and not only its rules.
+# The least number of paths on a page that draw a picture, and not only rules.
 _LEAST_PATHS = 10
-# Notes and fields of a page, and options of a field, that are read.
+# Maximum number of notes and fields of a page, and of options of a field.
 _MOST_ANNOTATIONS = 10_000
 _MOST_OPTIONS = 1_000
-# Bit of a field whose value is a password.
+# Flag of a field whose value is a password.
 _PASSWORD = 1 << 13
-# Old fonts of TeX draw an accent and then its letter. An acute or a grave may be an apostrophe.
+# Old fonts of TeX draw an accent and then its letter. An acute or a grave may be an apostrophe, and
+# stays.
 _ACCENTED = re.compile("(?:(?<=[A-Za-z])([¨ˇ¸˚]) |([¨ˇ¸˚]))([A-Za-z])")
 _COMBINING = {"¨": "\u0308", "ˇ": "\u030c", "¸": "\u0327", "˚": "\u030a"}
 _DOT_LEADERS = re.compile(r"(?:[ .]\.){4,}")
-# Titles that programs make of file names.
+# Titles that programs derive from file names.
 _FILE_NAME_TITLE = re.compile(
     r"(?i)untitled.*|.*\.(docx?|dvi|indd|odt|pdf|pptx?|qxd|rtf|tex|txt|xlsx?)"
 )
@@ -63,7 +64,7 @@ _DATE = re.compile(r"D:(\d{4})(\d{2})(\d{2})")
 
 
 class _PdfPage(NamedTuple):
-    """A page: its text as pdfium has it, and what has no place there."""
+    """A page: its text in pdfium, its notes, and what its text lacks."""
 
     text: str
     # Values of fields, and notes.
@@ -74,21 +75,10 @@ class _PdfPage(NamedTuple):
 
 
 def read_pdf(content: bytes) -> Parsed:
-    """The text of pages, fields and notes; a file without any is passed over."""
-    import pypdfium2
+    """Return the text of pages, fields and notes; raise PassedOverError if there is none."""
     from pypdfium2 import raw
 
-    try:
-        document = pypdfium2.PdfDocument(content)
-    except pypdfium2.PdfiumError as error:
-        if "password" in str(error):
-            raise SourceError(
-                "encrypted; save a copy without its password, as `qpdf --decrypt` does"
-            ) from error
-        raise SourceError(f"a damaged PDF: {one_line(error)}") from error
-    # Before a page is read, or its fields have no values.
-    with suppress(pypdfium2.PdfiumError):
-        document.init_forms()
+    document = _open_document(content)
     bookmarks = _read_bookmarks(document)
     pages = [_read_page(document, index) for index in range(len(document))]
     texts = join_parted_words([page.text for page in pages])
@@ -113,17 +103,40 @@ def read_pdf(content: bytes) -> Parsed:
         "" if _FILE_NAME_TITLE.fullmatch(title) else title, {**metadata, "pages": len(pages)}
     )
     if not parsed.text:
-        if any(page.has_glyph_numbers for page in pages):
-            raise PassedOverError(
-                f"no text that can be read: the fonts of its {len(pages)} pages do not say which "
-                "characters they show; recognize the text first, as `ocrmypdf --force-ocr` does"
-            )
-        raise PassedOverError(
-            f"no text layer: its {len(pages)} pages are images (a scan); recognize the text first, "
-            "as `ocrmypdf` does"
-        )
+        raise _no_text_error(pages)
     is_dynamic = document.get_formtype() == raw.FORMTYPE_XFA_FULL
     return parsed._replace(losses=tuple(_losses(pages, is_dynamic)))
+
+
+def _open_document(content: bytes) -> PdfDocument:
+    """Open a PDF with its form; raise SourceError if it is encrypted or damaged."""
+    import pypdfium2
+
+    try:
+        document = pypdfium2.PdfDocument(content)
+    except pypdfium2.PdfiumError as error:
+        if "password" in str(error):
+            raise SourceError(
+                "encrypted; save a copy without its password, as `qpdf --decrypt` does"
+            ) from error
+        raise SourceError(f"a damaged PDF: {one_line(error)}") from error
+    # Without this, the fields of pages have no values.
+    with suppress(pypdfium2.PdfiumError):
+        document.init_forms()
+    return document
+
+
+def _no_text_error(pages: Sequence[_PdfPage]) -> PassedOverError:
+    """Return the error for a document whose pages have no text."""
+    if any(page.has_glyph_numbers for page in pages):
+        return PassedOverError(
+            f"no text that can be read: the fonts of its {len(pages)} pages do not say which "
+            "characters they show; recognize the text first, as `ocrmypdf --force-ocr` does"
+        )
+    return PassedOverError(
+        f"no text layer: its {len(pages)} pages are images (a scan); recognize the text first, "
+        "as `ocrmypdf` does"
+    )
 
 
 def _losses(pages: list[_PdfPage], is_dynamic_form: bool) -> Iterator[Loss]:
@@ -146,7 +159,7 @@ def _losses(pages: list[_PdfPage], is_dynamic_form: bool) -> Iterator[Loss]:
 
 
 def _bookmark_marks(text: str, bookmarks: Iterable[tuple[str, int]]) -> list[Mark]:
-    """Where the bookmarks of a page are, in their order; one not found is where the last one is."""
+    """Return the marks of a page's bookmarks in order; one not found is at the previous one."""
     marks: list[Mark] = []
     offset = 0
     characters_left = max(_LEAST_SEARCHED, _SEARCH_PASSES * len(text))
@@ -182,7 +195,7 @@ def _read_page(document: PdfDocument, index: int) -> _PdfPage:
 
 
 def _layer_text(layer: PdfTextPage) -> tuple[str, bool]:
-    """The text of a page without numbers of glyphs, and whether there are any."""
+    """Return the text of a page without numbers of glyphs, and whether there are any."""
     from pypdfium2 import raw
 
     def is_unnamed(index: int) -> bool:
@@ -206,7 +219,7 @@ def _layer_text(layer: PdfTextPage) -> tuple[str, bool]:
 
 
 def _reads_as_text(guessed: str) -> bool:
-    """Whether characters that fonts do not name, which pdfium guesses, are right."""
+    """Return whether pdfium's guesses of characters without a Unicode mapping are right."""
     controls = sum(
         unicodedata.category(character) in ("Cc", "Cn", "Co") and character not in "\r\n\t"
         for character in guessed
@@ -218,7 +231,7 @@ def _reads_as_text(guessed: str) -> bool:
 
 
 def _is_picture(page: PdfPage) -> bool:
-    """Whether a page without text shows more than a rule or two."""
+    """Return whether a page without text shows more than a few rules."""
     from pypdfium2 import raw
 
     paths = 0
@@ -234,13 +247,13 @@ def _is_picture(page: PdfPage) -> bool:
 def _read_notes(
     document: PdfDocument, page: PdfPage, layer: PdfTextPage
 ) -> tuple[list[str], list[tuple[float, ...]]]:
-    """The values of the fields of a page and its notes, which are not in its text, each once.
+    """Return the values of fields and notes of a page that are not in its text, each once.
 
-    Also the areas of stamps that are drawn, but have no text of their own.
+    Also return the areas of stamps that are drawn, but have no text of their own.
     """
     from pypdfium2 import raw
 
-    # By field, since two fields may have one value.
+    # Keyed by field, since two fields may have the same value.
     notes: dict[tuple[str, str], None] = {}
     drawn: list[tuple[float, ...]] = []
     hidden = raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW
@@ -271,7 +284,7 @@ def _read_notes(
 def _read_drawn_notes(
     document: PdfDocument, index: int, page: PdfPage, areas: list[tuple[float, ...]]
 ) -> list[str]:
-    """The texts that stamps draw in some areas of a page, which pdfium reads as its content."""
+    """Return the texts that stamps draw in some areas of a page, once they are page content."""
     from pypdfium2 import raw
 
     raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
@@ -295,12 +308,12 @@ def _note_subtypes() -> frozenset[int]:
 
 
 def _is_in_text(layer: PdfTextPage, area: tuple[float, ...], text: str) -> bool:
-    """Whether the text of a page has that of a field or a note in its place."""
+    """Return whether the text of a page has that of a field or a note in its area."""
     return "".join(text.split()) in "".join(layer.get_text_bounded(*area).split())
 
 
 def _read_field(document: PdfDocument, annotation: Any) -> tuple[str, str]:
-    """The name of a field and the text of what was typed, chosen or checked in it."""
+    """Return the name of a field, and the text that was typed, chosen or checked in it."""
     from pypdfium2 import raw
 
     form = document.formenv
@@ -309,7 +322,7 @@ def _read_field(document: PdfDocument, annotation: Any) -> tuple[str, str]:
         # A field that no form lists.
         return "", _read_string(raw.FPDFAnnot_GetStringValue, annotation, b"V").strip()
     name = _read_string(raw.FPDFAnnot_GetFormFieldName, form, annotation)
-    # What a viewer says of the field, which is meant for readers.
+    # The label that a viewer shows for the field.
     label = one_line(_read_string(raw.FPDFAnnot_GetFormFieldAlternateName, form, annotation))
     value = ""
     if kind in (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON):
@@ -336,7 +349,7 @@ def _read_field(document: PdfDocument, annotation: Any) -> tuple[str, str]:
 
 
 def _read_string(read: Callable[..., int], *arguments: Any) -> str:
-    """Read the text that a function of pdfium writes in a buffer of UTF-16."""
+    """Return the text that a function of pdfium writes to a buffer of UTF-16."""
     size = read(*arguments, None, 0)
     buffer = ctypes.create_string_buffer(max(size, 2))
     read(*arguments, ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), size)
@@ -344,21 +357,21 @@ def _read_string(read: Callable[..., int], *arguments: Any) -> str:
 
 
 def _clean_text(text: str) -> str:
-    """Text of a page with line ends as others, without the dots of tables of contents."""
+    """Return the text of a page with plain line ends and without the dots of tables of contents."""
     text = text.replace("\r\n", "\n").replace("\r", "").replace("\0", "")
     text = _ACCENTED.sub(_compose_accent, _DOT_LEADERS.sub(" ...", text))
     return "\n".join(line.rstrip() for line in text.split("\n")).strip()
 
 
 def _compose_accent(match: re.Match[str]) -> str:
-    """A letter with the accent that stands before it, if there is such a letter."""
+    """Return a letter with the accent before it, if there is such a letter."""
     accent = match[1] or match[2]
     letter = unicodedata.normalize("NFC", match[3] + _COMBINING[accent])
     return letter if len(letter) == 1 else match[0]
 
 
 def _read_bookmarks(document: PdfDocument) -> dict[int, list[tuple[str, int]]]:
-    """Titles and levels of bookmarks by page, as many as are read in time."""
+    """Return titles and levels of bookmarks by page, as many as are read in time."""
     import pypdfium2
 
     deadline = time.monotonic() + _BOOKMARK_SECONDS
