@@ -19,7 +19,7 @@ from eval.inspect.layers import Inspection, TextsRead
 from eval.progress import Notify, Progress, ignore, silent
 from eval.reports import Report, ReportedResult, Section, Table, environment
 from eval.settings import Loading
-from retriever.documents.division import normalized
+from retriever.documents.division import normalize
 from retriever.encoders import EncoderSettings, TextStates, parse_encoder, scale_to_unit
 from retriever.encoders.fusion import (
     SBERTWKSettings,
@@ -167,7 +167,7 @@ def text_variances(text: str, states: TextStates) -> list[tuple[str, float]]:
     for word, variance in zip(words, adjacent_variance(vectors).tolist(), strict=True):
         start, stop = spans[word]
         if stop <= read:
-            surface = normalized("NFKC", text[start:stop]).lower()
+            surface = normalize("NFKC", text[start:stop]).lower()
             variances.append((surface, variance))
     return variances
 

@@ -1,4 +1,4 @@
-"""Reading: documents, the sources that they come from, and how they become passages and terms."""
+"""Documents: their sources, and the way from a document to passages and terms."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ from retriever.documents.division import (
     ascii_digits,
     divide,
     join_compound,
-    normalized,
-    separated,
+    normalize,
+    separate_units,
     unit_parts,
     whole_pieces,
     without_accents,
@@ -281,7 +281,7 @@ class Analyzer:
         """
         # Only apostrophes depend on the language, and function words suffice to detect it.
         units = self._split_units(text, languages_by_function_words)[1]
-        return separated(units) if self._is_whole else units
+        return separate_units(units) if self._is_whole else units
 
     def query_tokens(
         self, text: str, held: Mapping[str, int], count: _Count | None = None
@@ -307,7 +307,7 @@ class Analyzer:
         choices = iter([tuple(held)])
         if len(held) != 1:
             whole = self._pattern(ascii_only, False).findall(text)
-            sample = separated(whole) if self._is_whole else whole
+            sample = separate_units(whole) if self._is_whole else whole
             choices = query_language_choices(sample, ascii_only, self._languages_by_word, held)
         dropped_units = set(whole)
         for languages in choices:
@@ -370,7 +370,7 @@ class Analyzer:
         """Return the units of a query that are function words."""
         folded = list(map(str.lower, units))
         listed, unclear = term_table.function_words
-        if listed.isdisjoint(separated(folded) if self._is_whole else folded):
+        if listed.isdisjoint(separate_units(folded) if self._is_whole else folded):
             return set()
         is_listed = [
             False,
@@ -692,7 +692,7 @@ def _fold(
     """Return a word in NFKC and lower case, with plain apostrophes and no invisible characters."""
     if word.isascii() and not turkish:
         return word.lower()
-    word = normalized("NFKC", word)
+    word = normalize("NFKC", word)
     # str.lower makes "i" and a combining dot of "İ"; in Turkish the lower case of "I" is "ı".
     word = word.replace("İ", "i")
     if turkish:
@@ -700,7 +700,7 @@ def _fold(
     if ascii_digits_only:
         word = word.translate(ascii_digits())
     # Lower-casing and removing joiners can leave a sequence that composes further.
-    return normalized("NFKC", word.translate(FOLDED_SIGNS if is_whole else _PLAIN_SIGNS).lower())
+    return normalize("NFKC", word.translate(FOLDED_SIGNS if is_whole else _PLAIN_SIGNS).lower())
 
 
 def _available_languages() -> tuple[frozenset[str], frozenset[str]]:

@@ -256,26 +256,26 @@ def browser_encoding(label: str | None) -> str | None:
 
 def text_of(content: bytes, encoding: str | None) -> str:
     """Decode a text in an encoding, else in the detected one; replace bad bytes."""
-    decoded = _decoded(content, encoding)
+    decoded = _decode_or_replace(content, encoding)
     if (records := _records.get()) is not None:
         records.append(decoded)
     return decoded.text
 
 
-def _decoded(content: bytes, encoding: str | None) -> DecodedText:
+def _decode_or_replace(content: bytes, encoding: str | None) -> DecodedText:
     # A page that names another encoding may be UTF-8. Few other texts are valid UTF-8 by chance.
     for name in (encoding, "utf-8"):
         with suppress(UnicodeDecodeError):
-            return DecodedText(_unmarked(content.decode(name or "utf-8")), name or "utf-8")
+            return DecodedText(_without_mark(content.decode(name or "utf-8")), name or "utf-8")
     for candidate in (None,) if encoding == "utf-8" else (encoding, None):
         with suppress(UnicodeDecodeError):
             return decode(content, candidate)
     name = encoding or "utf-8"
     text = content.decode(name, "replace")
-    return DecodedText(_unmarked(text), name, replaced=text.count(_REPLACEMENT))
+    return DecodedText(_without_mark(text), name, replaced=text.count(_REPLACEMENT))
 
 
-def _unmarked(text: str) -> str:
+def _without_mark(text: str) -> str:
     return text.removeprefix("\ufeff")
 
 
@@ -319,7 +319,7 @@ def decode(content: bytes, encoding: str | None = None) -> DecodedText:
         text = content.decode(name)
     except UnicodeDecodeError:
         text, replaced = replace_bad_bytes(content, name)
-    text = _unmarked(text)
+    text = _without_mark(text)
     if "\0" in text and not _has_many_nuls(content if detected is None else text.encode()):
         text, nuls = _NUL_CHARACTERS.subn(_REPLACEMENT, text)
         replaced += nuls

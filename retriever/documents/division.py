@@ -196,7 +196,7 @@ def word_pattern(
     return re.compile(alone + spaceless + unit)
 
 
-def separated(units: Iterable[str]) -> list[str]:
+def separate_units(units: Iterable[str]) -> list[str]:
     """Return the parts of units, divided as `unit_parts` does."""
     text = " ".join(units)
     # `str.translate` is fast for ASCII only.
@@ -255,7 +255,7 @@ def join_compound(compound: str, is_long: bool = False) -> str:
     Short compounds are joined, and those with a prefix unless they belong to a longer compound.
     Digits keep the hyphen before them: "5-10" is not 510, and "GPT4" is ``gpt-4`` too.
     """
-    text = normalized("NFC", compound)
+    text = normalize("NFC", compound)
     prefix = text.partition("-")[0]
     joined = _with_hyphens(text)
     is_prefixed = len(prefix) <= _LONGEST_PREFIX and prefix.isalpha() and not prefix.isupper()
@@ -264,7 +264,7 @@ def join_compound(compound: str, is_long: bool = False) -> str:
 
 def _length(match: re.Match[str]) -> int:
     """Return the length of a match in NFC."""
-    return len(normalized("NFC", match.group()))
+    return len(normalize("NFC", match.group()))
 
 
 def _with_hyphens(word: str) -> str:
@@ -286,7 +286,7 @@ def divide(unit: str, division: str, is_whole: bool = False) -> Iterator[Piece]:
         characters = _characters(unit, "NFKC" if size == 2 else "NFC")
         yield from _spaceless_pieces(characters, size, division == "icu")
         return
-    if "_" in unit or ("." in unit and _DOTTED.fullmatch(normalized("NFC", unit))):
+    if "_" in unit or ("." in unit and _DOTTED.fullmatch(normalize("NFC", unit))):
         yield Piece(unit, 0, len(unit), False)
         yield from _identifier_pieces(unit)
     for match in _WORDS.finditer(unit):
@@ -363,7 +363,7 @@ def _characters(run: str, form: NormalForm) -> list[Piece]:
     return [
         Piece(character, *match.span(), False)
         for match in _clusters().finditer(run)
-        for character in normalized(form, match.group())
+        for character in normalize(form, match.group())
     ]
 
 
@@ -379,11 +379,11 @@ def _word_breaker() -> Callable[[str, str], Iterable[str]]:
 
 def without_accents(word: str) -> str:
     """Return a folded word without accents, as people type it who leave them out."""
-    bare = _ACCENTS.sub("", normalized("NFD", word)).translate(_LETTERS)
-    return normalized("NFC", bare)
+    bare = _ACCENTS.sub("", normalize("NFD", word)).translate(_LETTERS)
+    return normalize("NFC", bare)
 
 
-def normalized(form: NormalForm, text: str) -> str:
+def normalize(form: NormalForm, text: str) -> str:
     """Return a text in a normal form, with at most 30 combining characters in a row.
 
     Python takes quadratic time to put them in order, and no language needs more of them (Unicode

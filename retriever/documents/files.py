@@ -32,7 +32,7 @@ from retriever.documents.file_heads import (
 from retriever.documents.kinds import Parsed, PassedOverError, one_line
 from retriever.documents.kinds.mail import messages
 from retriever.documents.outline import Mark
-from retriever.documents.processes import ReadingProcesses, parsed
+from retriever.documents.processes import ReadingProcesses, parse_file
 from retriever.documents.sources import (
     LONGEST,
     NUL_FAULT,
@@ -312,7 +312,7 @@ class _FileReader:
         decoded = decode(content, self._encoding)
         if (place := decoded.text.find("\0")) >= 0:
             raise _LineError(decoded.text.count("\n", 0, place) + 1, NUL_FAULT)
-        result = parsed(reader, decoded.text)
+        result = parse_file(reader, decoded.text)
         encoding = decoded.encoding if decoded.is_detected else None
         return result._replace(losses=result.losses + byte_losses([decoded]), encoding=encoding)
 

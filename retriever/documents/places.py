@@ -29,7 +29,7 @@ _MOST_IDS = 20
 _LONGEST_WORDS = 1_000
 
 
-class Part(NamedTuple):
+class DocumentPart(NamedTuple):
     """A part of a document.
 
     Attributes:
@@ -47,7 +47,7 @@ class Part(NamedTuple):
         return self.document.text[self.start : self.stop]
 
 
-def find_part(place: str, get: Callable[[str], Document | None]) -> Part:
+def find_part(place: str, get: Callable[[str], Document | None]) -> DocumentPart:
     """Return the part of a document that a place names.
 
     Args:
@@ -61,7 +61,7 @@ def find_part(place: str, get: Callable[[str], Document | None]) -> Part:
     """
     document = get(place)
     if document is not None:
-        return Part(document, 0, len(document.text))
+        return DocumentPart(document, 0, len(document.text))
     for numbers in [*_NUMBERS.finditer(place)][: -_MOST_IDS - 1 : -1]:
         if (document := get(place[: numbers.start()])) is not None:
             return _part_by_numbers(document, numbers)
@@ -73,7 +73,7 @@ def find_part(place: str, get: Callable[[str], Document | None]) -> Part:
     )
 
 
-def _part_by_numbers(document: Document, numbers: re.Match[str]) -> Part:
+def _part_by_numbers(document: Document, numbers: re.Match[str]) -> DocumentPart:
     if numbers["first"] is not None:
         return part_of_lines(
             document, int(numbers["first"]), int(numbers["last"] or numbers["first"])
@@ -86,10 +86,10 @@ def _part_by_numbers(document: Document, numbers: re.Match[str]) -> Part:
             f"{document.id}: characters {numbers[0]}: expected a start before the stop, and at "
             f"most {length:,}"
         )
-    return Part(document, start, stop)
+    return DocumentPart(document, start, stop)
 
 
-def part_of_lines(document: Document, first: int, last: int) -> Part:
+def part_of_lines(document: Document, first: int, last: int) -> DocumentPart:
     """Return lines `first` to `last` of a document's source, counted from 1.
 
     Raises BadInputError if the document has no such line.
@@ -99,7 +99,7 @@ def part_of_lines(document: Document, first: int, last: int) -> Part:
         raise BadInputError(f"{document.id}: {named}: expected lines from 1 on, in ascending order")
     span = span_of_lines(document.outline, document.text, first, last)
     if span is not None:
-        return Part(document, *span)
+        return DocumentPart(document, *span)
     line_range = lines_of(document.outline, document.text)
     if line_range is None:
         raise BadInputError(
@@ -113,7 +113,7 @@ def part_of_lines(document: Document, first: int, last: int) -> Part:
     )
 
 
-def _part_by_words(document: Document, words: str) -> Part:
+def _part_by_words(document: Document, words: str) -> DocumentPart:
     words = words[:_LONGEST_WORDS]
     span = _page_span(document, words) or _section_span(document, words)
     if span is None:
@@ -121,7 +121,7 @@ def _part_by_words(document: Document, words: str) -> Part:
             f"{document.id}: no page or heading is called {words!r:.200}: name characters, as in "
             f"{document.id}[0:500]"
         )
-    return Part(document, *span)
+    return DocumentPart(document, *span)
 
 
 def _page_span(document: Document, words: str) -> tuple[int, int] | None:

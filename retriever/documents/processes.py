@@ -117,7 +117,7 @@ class ReadingProcesses:
         return process.wait()
 
 
-def parsed(reader: str, content: bytes | str, *encodings: str) -> Parsed:
+def parse_file(reader: str, content: bytes | str, *encodings: str) -> Parsed:
     """Return the content of a file by `module:function`; any other error becomes a SourceError."""
     module, _, function = reader.partition(":")
     try:
@@ -149,7 +149,7 @@ def serve() -> None:
         content = requests.read(int(size))
         answer: tuple[Parsed | None, bool, str | None]
         try:
-            answer = parsed(reader, content, *encodings), False, None
+            answer = parse_file(reader, content, *encodings), False, None
         except SourceError as error:
             answer = None, isinstance(error, PassedOverError), str(error)
         except MemoryError:

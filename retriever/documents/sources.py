@@ -249,9 +249,10 @@ class _ByteStream(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         size = len(view)
         chunk = self._ahead or self._fetch(size)
-        chunk, self._ahead = chunk[:size], chunk[size:]
-        view[: len(chunk)] = chunk
-        return len(chunk)
+        self._ahead = chunk[size:]
+        count = min(size, len(chunk))
+        view[:count] = chunk[:count]
+        return count
 
     def head(self) -> bytes:
         """Return the first bytes up to the end of the first line with content, or about two

@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from indexes import FieldSummary
-from retriever.documents.places import Part, find_part
+from retriever.documents.places import DocumentPart, find_part
 from retriever.errors import BadInputError, ConfigError, RetrieverError, StorageError
 from retriever.index.index import Index
 from retriever.mcp.budget import fit_document, fit_documents, fit_hits, fit_state, to_json
@@ -337,7 +337,7 @@ def _excerpt(index: Index, hit: Hit, context: int) -> Excerpt:
         return Excerpt(hit.id, hit.start, hit.stop, hit.passage, hit.stop)
 
 
-def _part(index: Index, name: str) -> Part | str:
+def _part(index: Index, name: str) -> DocumentPart | str:
     """Return the part of a document that a text names, or the reason why it cannot be read."""
     try:
         return find_part(name, index.get)

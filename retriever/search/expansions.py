@@ -13,7 +13,7 @@ from itertools import chain, islice, product
 from typing import TYPE_CHECKING, NamedTuple
 
 from indexes import LABEL, LABEL_WEIGHT, BM25Settings, Expansion, Query
-from retriever.documents.division import CJK, divide, normalized, without_accents
+from retriever.documents.division import CJK, divide, normalize, without_accents
 from retriever.documents.outline import read_outline
 from retriever.documents.passages import label_text
 from retriever.search.synonyms import is_spaceless
@@ -110,7 +110,7 @@ def expand(
     """
     query_terms = frozenset(terms)
     languages = view.setting("languages", {})
-    text = normalized("NFC", text)
+    text = normalize("NFC", text)
     candidates = list(_spellings(text, query_terms, analyzer, languages))
     if has_beginnings and "*" in text:
         candidates += _beginnings(text, query_terms, view, analyzer, languages)
@@ -217,7 +217,7 @@ def _beginnings(
         forms = analyzer.forms(word, languages)
         if _is_literal(f"{word}*", forms, view):
             continue
-        lower = normalized("NFKC", word).lower()
+        lower = normalize("NFKC", word).lower()
         variants = list(islice(find_spellings(lower), _MOST_VARIANTS))
         # German stems have no umlauts.
         accented = [lower, *(variants if has_german else ())]

@@ -14,7 +14,7 @@ from itertools import chain, combinations
 from typing import TYPE_CHECKING
 
 from indexes import BM25Settings, Query, compile_where, written_value
-from retriever.documents.division import normalized
+from retriever.documents.division import normalize
 from retriever.documents.files import kind_of
 from retriever.documents.outline import read_outline
 from retriever.documents.passages import label_text
@@ -239,7 +239,7 @@ def replace_typography(text: str) -> str:
 
 def fold(text: str) -> str:
     """Return a text without differences of typography, case, width and white space."""
-    return " ".join(normalized("NFKC", replace_typography(text)).casefold().split())
+    return " ".join(normalize("NFKC", replace_typography(text)).casefold().split())
 
 
 def strip_markup(text: str) -> str:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from indexes import compile_where, written_value
-from retriever.documents.division import normalized
+from retriever.documents.division import normalize
 from retriever.errors import ConfigError, FilterError
 from retriever.search.engine import Hit, check_cancelled, hit_of
 
@@ -101,7 +101,7 @@ def _read_documents(view: View, phrase: str, where: Where | None) -> Iterator[St
 
 
 def _normalized_words(text: str) -> str:
-    folded = normalized("NFKC", text).casefold().replace("’", "'")
+    folded = normalize("NFKC", text).casefold().replace("’", "'")
     return " ".join(_WORD.findall(folded))
 
 

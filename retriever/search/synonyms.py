@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retriever.documents.division import divide, normalized
+from retriever.documents.division import divide, normalize
 from retriever.errors import BadInputError, ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _group_fault(group: object) -> str | None:
 
 def _split_words(text: str) -> tuple[str, ...]:
     """Return the words of a phrase in lower case, without punctuation."""
-    lower = normalized("NFKC", text).lower().replace("’", "'")
+    lower = normalize("NFKC", text).lower().replace("’", "'")
     stripped = (word.strip(_PUNCTUATION) for word in lower.split())
     return tuple(word for word in stripped if any(map(str.isalnum, word)))
 

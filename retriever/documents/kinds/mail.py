@@ -1,7 +1,7 @@
-"""E-mail: a message with its parts and the messages within it, and mailboxes of many.
+"""E-mail: a message with its parts and inner messages, and mailboxes of many messages.
 
-The standard library parses the headers. The parts are divided here: its parser for them fails on
-deep ones, and loses the text of a multipart whose boundary is missing.
+The standard library parses the headers. The parts are divided here, since its parser fails on
+deeply nested parts and loses the text of a multipart whose boundary is missing.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ from retriever.documents.losses import Loss
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
-# Characters of a header that are read, and of one that says what a part is: the standard library
-# takes quadratic time.
+# Maximum length in characters of a header, and of a header `content-…`. The standard library takes
+# quadratic time for them.
 _LONGEST_HEADER = 1 << 14
 _LONGEST_CONTENT = 1 << 11
-# Levels of parts and messages within each other, and parts of a message in all.
+# Maximum depth of parts and messages within each other, and number of parts of a message.
 _DEEPEST = 50
 _MOST_PARTS = 10_000
-# Different losses of one message that are told.
+# Maximum number of different losses that are reported of a message.
 _MOST_LOSSES = 10
-# Of alternatives, the share of its words that one may have alone and be left out; words of a notice
-# such as "view this mail in your browser", at most; and characters that are compared.
+# Limits for alternatives: the share of its words that an alternative may have alone and still be
+# left out; words of a notice such as "view this mail in your browser"; and characters that are
+# compared.
 _MOST_LACKING = 1 / 3
 _NOTICE_WORDS = 40
 _LONGEST_COMPARED = 1 << 20
-# Bytes and lines in which the first header is looked for.
+# Bytes in which the first header is searched for.
 _LONGEST_PREFACE = 1 << 12
 
 _MAIL_HEADERS = (
@@ -61,7 +62,7 @@ _FIRST_HEADER = re.compile(_HEADER)
 _FIRST_HEADERS = re.compile(rb"(?im)^%s.*\n(?:[ \t].*\n)*+%s" % (_MAIL_HEADERS, _MAIL_HEADERS))
 _MAIL_HEADER = re.compile(_MAIL_HEADERS, re.IGNORECASE)
 _BLANK_LINE = re.compile(rb"^\r?\n", re.MULTILINE)
-# Mail of macOS writes the length of the message above it, and its own data below.
+# Mail of macOS writes the length of the message above it, and data of its own below.
 _LENGTH = re.compile(rb"\s*([0-9]{1,10})[ \t]*\r?\n")
 # The line above a message in a mailbox, with its date.
 _ENVELOPE = re.compile(rb"From .*\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? .*\d:\d\d")
@@ -79,11 +80,11 @@ _ARMORED = re.compile(r"(?s)-----BEGIN PGP MESSAGE-----.*?(?:-----END PGP MESSAG
 _PAGE = re.compile(r"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _MESSAGE_TYPES = ("message/rfc822", "message/global", "message/news")
 _CALENDAR_TYPES = ("text/calendar", "text/x-vcalendar")
-# Text that is data, which is named as an attachment is.
+# Types of text that is data, and is listed as an attachment.
 _DATA_TYPES = ("text/rtf", "text/vcard", "text/x-vcard", "text/directory", "text/css")
 _MARKUP = re.compile(r"(?is)<(style|script|title)\b.*?(?:</\1\b|\Z)|<!--.*?(?:-->|\Z)|<[^<>]*>?")
 _ADDRESS = re.compile(r"(?i)(?:https?:|www\.)\S+")
-# A character of a script without spaces between words counts as a word.
+# A word; in scripts without spaces each character counts as a word.
 _WORD = re.compile("[0-9a-z\u00c0-\u0dff]+|[\u0e00-\U0010ffff]")
 _CALENDAR_LINE = re.compile(r'([A-Za-z-]++)((?:;(?:[^:"]|"[^"]*+")*+)?+):(.*)')
 _CALENDAR_DATE = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
@@ -103,7 +104,7 @@ _HEADER_FAULTS = (ValueError, IndexError, AttributeError, TypeError, KeyError, R
 
 
 class _BoundedPolicy(policy.EmailPolicy):
-    """Reads the beginning of a long header, and bytes of a header as text."""
+    """A policy that reads the beginning of a long header, and bytes of a header as text."""
 
     def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
         name, value = super().header_source_parse(sourcelines)
@@ -115,7 +116,7 @@ class _BoundedPolicy(policy.EmailPolicy):
 
 
 def _browser_name(start: re.Match[str]) -> str:
-    """Return the beginning of an encoded word with the encoding that browsers mean by its name."""
+    """Return the beginning of an encoded word with the encoding that browsers use for its name."""
     return f"=?{browser_encoding(start[1]) or start[1]}"
 
 
@@ -123,7 +124,7 @@ _PARSER = BytesHeaderParser(policy=_BoundedPolicy())
 
 
 def read_mail(content: bytes) -> Parsed:
-    """Return the text of a message and of those within it; attachments are named, not read."""
+    """Return the text of a message and its inner messages; attachments are listed, not read."""
     message = _MailPart(_from_first_header(_without_data(content)))
     if not message.is_message:
         raise SourceError("no e-mail: it begins with no header such as From: or Subject:")
@@ -141,7 +142,7 @@ def read_mail(content: bytes) -> Parsed:
 
 
 def is_mail(head: bytes) -> bool:
-    """Return whether the first bytes of a file are headers of a mail, a sender among them."""
+    """Return whether the first bytes of a file are headers of a mail, including a sender."""
     preface = _PREFACE.match(head)
     head = head if preface is None else head[preface.end() :]
     end = _BLANK_LINE.search(head)
@@ -157,7 +158,7 @@ def is_mailbox(head: bytes) -> bool:
 def messages(stream: BinaryIO, longest: int) -> Iterator[bytes]:
     """Yield the messages of a mailbox, cut after `longest` bytes and one line.
 
-    Each stands below a line that begins with `From ` after a blank line. Such a line is text if it
+    A message follows a line that begins with `From ` after a blank line. Such a line is text if it
     has no time and no header below it.
     """
     parts: list[bytes] = []
@@ -187,7 +188,7 @@ def messages(stream: BinaryIO, longest: int) -> Iterator[bytes]:
 
 
 def _without_data(content: bytes) -> bytes:
-    """Return a message without the data that Mail of macOS writes below it."""
+    """Return a message without the data that Mail of macOS appends."""
     length = _LENGTH.match(content)
     if length is not None:
         end = length.end() + int(length[1])
@@ -203,7 +204,7 @@ def _from_first_header(content: bytes) -> bytes:
     preface = _PREFACE.match(content)
     start = 0 if preface is None else preface.end()
     if _FIRST_HEADER.match(content, start) is None:
-        # Such as the answer of a server.
+        # Text before the headers, such as the answer of a server.
         headers = _FIRST_HEADERS.search(content[start : start + _LONGEST_PREFACE])
         start += 0 if headers is None else headers.start()
     return content[start:]
@@ -217,7 +218,7 @@ class _MailPart:
         head = content if end is None else content[: end.start()]
         self.headers = _PARSER.parsebytes(head)
         self.headers.set_default_type(default_type)
-        # Lines that are no headers, without a blank line before them.
+        # Lines after the headers without a blank line between.
         rest = str(self.headers.get_payload() or "").encode("ascii", "surrogateescape")
         body = b"" if end is None else content[end.end() :]
         self.body = rest + content[end.start() :] if rest and end is not None else rest or body
@@ -226,11 +227,11 @@ class _MailPart:
         self.is_attachment = self.call("get_content_disposition") == "attachment"
 
     def header(self, name: str) -> str:
-        """Return a header; empty if there is none, or none that can be parsed."""
+        """Return a header; empty if it is missing or cannot be parsed."""
         return self.call("get", name)
 
     def call(self, method: str, *arguments: str) -> str:
-        """Return what a method of the headers gives; empty where these cannot be parsed."""
+        """Return the result of a method of the headers; empty where these cannot be parsed."""
         try:
             return str(getattr(self.headers, method)(*arguments) or "")
         except _HEADER_FAULTS:
@@ -238,7 +239,7 @@ class _MailPart:
 
     @property
     def is_message(self) -> bool:
-        """Whether it has a header as mails have."""
+        """Whether the part has a header of mails."""
         names = (f"{name}:".encode(errors="replace") for name in self.headers)
         return any(map(_MAIL_HEADER.match, names))
 
@@ -252,7 +253,7 @@ class _MailPart:
 
     @cached_property
     def date(self) -> str:
-        """The date in UTC as ISO 8601 has it; empty if there is none."""
+        """The date in UTC in ISO 8601; empty if there is none."""
         try:
             return iso_date(parsedate_to_datetime(self.header("date")).isoformat()) or ""
         except (ValueError, TypeError, IndexError, OverflowError):
@@ -265,7 +266,7 @@ class _MailPart:
         return one_line(f"{self.date[:10]} {name or address or self.sender}: {self.subject}")
 
     def split_multipart(self) -> list[bytes]:
-        """The parts of a multipart; none where nothing divides it."""
+        """Return the parts of a multipart; empty if no boundary divides it."""
         boundary = self.call("get_boundary").encode(errors="surrogateescape")
         borders = _borders(self.body, boundary)
         if not borders and (line := _ANY_BOUNDARY.search(self.body)):
@@ -286,7 +287,7 @@ def _borders(body: bytes, boundary: bytes) -> list[re.Match[bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class _MailText:
-    """A text of a message, which is plain, a page of HTML or a calendar."""
+    """A text of a message: plain text, a page of HTML, or a calendar."""
 
     text: str
     form: str = "plain"
@@ -314,18 +315,18 @@ _Leaf = _MailText | _ForwardedMessage
 
 
 class _MessageReader:
-    """Reads the texts of a message, and writes them with the names of what is not read."""
+    """Reads the texts of a message, and writes them with the names of its attachments."""
 
     def __init__(self) -> None:
         self.text = OutlinedText()
         self.attachments: list[str] = []
         self._losses: Counter[str] = Counter()
         self._parts = 0
-        # Of the message whose text was written last.
+        # Label of the message whose text was written last.
         self._label: str | None = None
 
     def losses(self) -> tuple[Loss, ...]:
-        """Return what could not be read."""
+        """Return the parts that could not be read."""
         details = [
             f"{detail} ({count:,} times)" if count > 1 else detail
             for detail, count in self._losses.items()
@@ -333,7 +334,7 @@ class _MessageReader:
         return tuple(Loss("parts", detail) for detail in details[:_MOST_LOSSES])
 
     def read_leaves(self, part: _MailPart, level: int) -> list[_Leaf]:
-        """Return the texts and messages of a part in their order."""
+        """Return the texts and inner messages of a part in order."""
         self._parts += 1
         if level > _DEEPEST or self._parts > _MOST_PARTS:
             where = f"deeper than {_DEEPEST} levels"
@@ -397,7 +398,7 @@ class _MessageReader:
         return [_MailText(text, "page" if is_page else "plain")]
 
     def _name_attachment(self, part: _MailPart) -> None:
-        """Note the name of a part that is not read, or its type, and whether it hides text."""
+        """List a part that is not read, by name or type, and report text hidden in it."""
         name = part.file_name
         subtype = part.type.rpartition("/")[2].removeprefix("x-")
         if subtype == "pkcs7-mime" or name.lower() == "smime.p7m":
@@ -412,7 +413,7 @@ class _MessageReader:
             self.attachments.append(name or part.type)
 
     def _decode_transfer(self, part: _MailPart) -> bytes:
-        """The bytes of a part without their transfer encoding, as far as they can be decoded."""
+        """Return the bytes of a part without their transfer encoding, as far as possible."""
         encoding = "".join(part.header("content-transfer-encoding").lower().split()[:1])
         body = part.body
         if encoding == "base64":
@@ -437,7 +438,7 @@ class _MessageReader:
         if 2 * len(sound) < len(lines):
             self._losses["text that is no base64, as it should be, is read as it stands"] += 1
             return body
-        # Padding may stand within, where texts were joined.
+        # Padding may occur within, where texts were joined.
         groups = [group for group in re.split(rb"=+", b"".join(sound)) if group]
         decoded = []
         for group in groups:
@@ -449,7 +450,7 @@ class _MessageReader:
         return b"".join(decoded)
 
     def write(self, message: _MailPart, leaves: Iterable[_Leaf]) -> None:
-        """Add the texts of a message, with a mark where it begins and where it goes on."""
+        """Add the texts of a message, with a mark where it begins or continues."""
         for leaf in leaves:
             if isinstance(leaf, _ForwardedMessage):
                 inner = leaf.message
@@ -497,7 +498,7 @@ class _MessageReader:
 
 
 def _choose_alternative(branches: list[list[_Leaf]]) -> list[_Leaf]:
-    """Return the plain text, or what has many words that it lacks; calendars in any case."""
+    """Return the plain text, or an alternative with many more words; calendars in any case."""
     calendars: list[_Leaf] = []
     texts = []
     for branch in branches:
@@ -517,7 +518,7 @@ def _choose_alternative(branches: list[list[_Leaf]]) -> list[_Leaf]:
             continue
         rest = len(words - own)
         if rest > max(_NOTICE_WORDS, _MOST_LACKING * len(words)):
-            # Both say much that the other does not.
+            # Each has many words that the other lacks.
             leaves = [*leaves, *branch]
             words |= own
         else:
@@ -535,7 +536,7 @@ def _all_words(leaves: Iterable[_Leaf]) -> set[str]:
 
 
 def _words(text: str, *, is_page: bool = False) -> set[str]:
-    """Return the different words of a text without web addresses; of a page without markup."""
+    """Return the different words of a text without web addresses, and of a page without markup."""
     text = text[:_LONGEST_COMPARED]
     if is_page:
         text = html.unescape(_MARKUP.sub(" ", text))
@@ -543,7 +544,7 @@ def _words(text: str, *, is_page: bool = False) -> set[str]:
 
 
 def _calendar_lines(calendar: str, words: set[str]) -> Iterator[str]:
-    """Yield what happens, when, where and with whom, as far as some words do not say it."""
+    """Yield the event, time, place and people of a calendar, if some words lack them."""
     open_components: list[str] = []
     for line in re.sub(r"\r?\n[ \t]", "", calendar).splitlines():
         match = _CALENDAR_LINE.match(line)

@@ -1,7 +1,7 @@
-"""Headings of Markdown as CommonMark has them, with the labels that a reader sees.
+"""Headings of Markdown according to CommonMark, with the labels that a reader sees.
 
-Only what stands between headings is told apart: containers, fences, HTML and paragraphs. Headings
-in lists and quotations begin no section, so they are none here.
+Only blocks that separate headings are parsed: containers, fences, HTML and paragraphs. Headings in
+lists and quotations begin no section, so they are left out.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import NamedTuple
 from retriever.documents.kinds import one_line
 from retriever.documents.outline import Mark
 
-# Lists and quotations within each other: deeper ones are text.
+# Maximum depth of lists and quotations; deeper ones are text.
 _DEEPEST = 100
-# In place of the columns of a list item.
+# Marks a quotation among the columns of list items.
 _QUOTATION = 0
-# Characters of a heading that are read.
+# Maximum length in characters of a heading.
 _LONGEST_HEADING = 2000
 
 _QUOTE = re.compile(r" {0,3}> ?")
@@ -28,7 +28,7 @@ _FENCE = re.compile(r"(`{3,})[^`]*|(~{3,}).*")
 _UNDERLINE = re.compile(r"=+|-+")
 _RULE = re.compile(r"(?:\* *){3,}|(?:- *){3,}|(?:_ *){3,}")
 _ITEM = re.compile(r"(?:[-+*]|([0-9]{1,9})[.)])(?= |$)")
-# Beginnings and ends of blocks of HTML; other blocks end at a blank line.
+# Beginnings and ends of blocks of HTML; other blocks of HTML end at a blank line.
 _RAW = "(?:script|pre|style|textarea)"
 _HTML_ENDS = tuple(
     (re.compile(begin, re.I), re.compile(end, re.I))
@@ -52,12 +52,12 @@ _ATTRIBUTE = r"""\s+[a-zA-Z_:][\w.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*")
 _TAG = rf"<(?:[a-zA-Z][a-zA-Z0-9-]*(?:{_ATTRIBUTE})*\s*/?|/[a-zA-Z][a-zA-Z0-9-]*\s*)>"
 _HTML_TAG = re.compile(_TAG)
 _HTML_HEADING = re.compile(r"<!--|-->|<(/?)h([1-6])\b[^<>]*+>", re.I)
-# Definitions of links, above a paragraph and anywhere, and the line below the header of a table.
+# Definitions of links above a paragraph and anywhere, and the line below the header of a table.
 _DEFINITIONS = re.compile(r"(?: {0,3}\[[^\[\]\n]+\]:[ \t]*\S+[^\n]*\n)+")
 _DEFINITION = re.compile(r"^ {0,3}\[([^\[\]\n]{1,999})\]:", re.M)
 _DELIMITERS = re.compile(r"^[ \t]*\|?(?:[ \t]*:?-+:?[ \t]*\|)+(?:[ \t]*:?-+:?)?[ \t]*$", re.M)
 
-# Of a label: characters that are what they are, and tags.
+# Parts of a label: literal characters, and tags.
 _LITERAL = re.compile(
     r"\\(?P<escaped>[!-/:-@\[-`{-~])"
     r"|(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)(?:\{[.#:=][^{}]*\})?"
@@ -66,7 +66,7 @@ _LITERAL = re.compile(
     r"|(?P<entity>&(?:\#[0-9]{1,7}|\#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});)"
 )
 _SIGNS = "".join(map(chr, range(0x21, 0x7F)))
-# Stand for signs that are no markup, while markup is removed; no text has them.
+# Replacements of literal signs while markup is removed; no text has these characters.
 _PLAIN_SIGNS = {ord(sign): 0x10F700 + ord(sign) for sign in _SIGNS if not sign.isalnum()}
 _SIGNS_AGAIN = {plain: sign for sign, plain in _PLAIN_SIGNS.items()}
 _TARGET = (
@@ -81,7 +81,7 @@ _LINK = re.compile(rf"!?{_NESTED}{_TARGET}")
 _REFERENCE = re.compile(rf"!?{_NESTED}(?:\[([^\[\]]*)\])?")
 _FIELD = r"""(?:[#.][^\s{}]+|[\w:-]+=(?:"[^"]*"|'[^']*'|[^\s{}"']+)|-)"""
 _FIELDS = rf"\{{:? ?{_FIELD}(?: {_FIELD})* ?\}}"
-# Of a span, of a link or of the heading.
+# Attributes of a span, of a link or of the heading.
 _SPAN = re.compile(rf"{_NESTED}{_FIELDS}")
 _ATTRIBUTES = re.compile(rf"(?<=\)){_FIELDS}| ?{_FIELDS}$")
 _EMPHASIS = (
@@ -93,19 +93,19 @@ _EMPHASIS = (
 
 
 class Heading(NamedTuple):
-    """A heading, and where the line after it begins; -1 if its last line goes on."""
+    """A heading, and the offset of the line after it; -1 if its last line continues."""
 
     mark: Mark
     stop: int
 
 
 def markdown_headings(text: str) -> Iterator[Mark]:
-    """The headings of a text that are not in lists, quotations, code or comments."""
+    """Return the headings of a text outside lists, quotations, code and comments."""
     return (heading.mark for heading in headings(text))
 
 
 def headings(text: str) -> Iterator[Heading]:
-    """The headings of a text, each with its end."""
+    """Yield the headings of a text, each with its end."""
     blocks = _Blocks(text)
     offset = 0
     for line in text.split("\n"):
@@ -115,13 +115,13 @@ def headings(text: str) -> Iterator[Heading]:
 
 
 class _Blocks:
-    """The blocks that are open at a line of a text."""
+    """The open blocks at a line of a text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        # Columns of the content of each list item, from its marker on, and `_QUOTATION`.
+        # Columns of the content of each list item, counted from its marker, and `_QUOTATION`.
         self._containers: list[int] = []
-        # The innermost block: "paragraph", "fence", "html", or "" for any other.
+        # The innermost block: "paragraph", "fence", "html", or "" for another.
         self._leaf = ""
         self._start = 0
         self._end: re.Pattern[str] | None = None
@@ -147,7 +147,9 @@ class _Blocks:
         yield from self._read_blocks(rest, depth, offset, offset + len(line) + 1)
 
     def _read_blocks(self, rest: str, depth: int, offset: int, stop: int) -> Iterator[Heading]:
-        """Read what a line from `offset` to `stop` begins within its first `depth` containers."""
+        """Read the blocks that a line from `offset` to `stop` begins in its first `depth`
+        containers.
+        """
         is_inside = depth == len(self._containers)
         is_paragraph = self._leaf == "paragraph"
         while True:
@@ -184,14 +186,14 @@ class _Blocks:
             self._open(depth, "paragraph", offset)
 
     def _one_line(self, body: str, offset: int, stop: int) -> Iterator[Heading]:
-        """Yield the heading that a first line of a block is; end HTML that ends in this line."""
+        """Yield the heading on the first line of a block; end HTML that ends on this line."""
         if body[0] == "#":
             yield from self._atx(body, offset, stop)
         elif self._leaf == "html" and self._end and self._end.search(body):
             self._leaf = ""
 
     def close(self, depth: int, stop: int) -> Iterator[Heading]:
-        """Close the innermost block, before `stop`, and containers but the first `depth`."""
+        """Close the innermost block, before `stop`, and all but the first `depth` containers."""
         leaf = self._leaf
         is_top = not self._containers
         self._open(depth, "")
@@ -199,7 +201,7 @@ class _Blocks:
             yield from self._in_html(self._start, stop)
 
     def _continued(self, rest: str) -> tuple[int, str]:
-        """The number of containers that go on in a line, and the rest of the line in them."""
+        """Return the number of containers that continue in a line, and the rest of the line."""
         if self._is_empty_item and not rest:
             # An item begins with at most one blank line.
             self._containers.pop()
@@ -223,7 +225,7 @@ class _Blocks:
         self._start = start
 
     def _begins_leaf(self, body: str, depth: int, offset: int, is_paragraph: bool) -> bool:
-        """Begin the block other than a paragraph that a line begins, if it does."""
+        """Begin the block of a line unless it is a paragraph; return whether it was begun."""
         first = body[0]
         if first == "#" and _ATX.fullmatch(body):
             self._open(depth, "")
@@ -250,7 +252,7 @@ class _Blocks:
 
     @staticmethod
     def _container(body: str, interrupts: bool) -> tuple[int, str] | None:
-        """Columns and content of the quotation or list item that a line begins; None if none."""
+        """Return columns and content of a quotation or list item that a line begins, or None."""
         if body[0] == ">":
             return _QUOTATION, body[1:].removeprefix(" ")
         match = _ITEM.match(body)
@@ -273,12 +275,12 @@ class _Blocks:
         yield from self._heading(label, len(match[1]), offset, stop)
 
     def _underlined(self, level: int, offset: int, stop: int) -> Iterator[Heading]:
-        """The heading that a paragraph becomes by the line below it, unless it is no paragraph."""
+        """Yield the heading that a paragraph becomes by the line below it."""
         source = self._text[self._start : offset]
         definitions = _DEFINITIONS.match(source)
         start = definitions.end() if definitions else 0
         if not source[start:].strip():
-            # Definitions of links alone: the line is text or a rule.
+            # Only definitions of links: the line is text or a rule.
             self._leaf = "" if level == 2 else "paragraph"
             return
         self._leaf = ""
@@ -286,7 +288,7 @@ class _Blocks:
             yield from self._heading(source[start:], level, self._start + start, stop)
 
     def _in_html(self, start: int, stop: int) -> Iterator[Heading]:
-        """The headings in a block of HTML."""
+        """Yield the headings in a block of HTML."""
         begin: re.Match[str] | None = None
         is_comment = False
         for match in _HTML_HEADING.finditer(self._text, start, stop):
@@ -313,10 +315,10 @@ class _Blocks:
 
 
 def visible_label(source: str, definitions: Callable[[], frozenset[str]] = frozenset) -> str:
-    """The text of a heading in Markdown as a reader sees it, on one line.
+    """Return the text of a heading in Markdown as a reader sees it, on one line.
 
     Args:
-        source: of at most some thousand characters.
+        source: the heading, of at most some thousand characters.
         definitions: the labels of links that the document defines elsewhere.
     """
 

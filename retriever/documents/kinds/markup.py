@@ -1,6 +1,6 @@
 """Titles and headings of Org, reStructuredText, AsciiDoc and LaTeX.
 
-Labels are what a reader sees. The text stays as it is written.
+Labels are shown as a reader sees them. The text stays as it is written.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from retriever.documents.kinds.plain import numbered_lines, without_data
 from retriever.documents.outline import Mark
 
 _DEEPEST = 6
-# Characters of a heading that are read.
+# Maximum length in characters of a heading.
 _LONGEST_HEADING = 1000
 
-# Braces of LaTeX that are not closed in time, after which no more are looked for.
+# Maximum number of unclosed braces of LaTeX; then no more headings are searched for.
 _MOST_UNCLOSED = 1000
 
 _ORG_TITLE = re.compile(r"^#\+title:[ \t]*(.*)", re.I | re.M)
@@ -51,7 +51,7 @@ _RST_MARKS = (
 _ADOC_HEADING = re.compile(r"(={1,6}|#{1,6})[ \t]+(\S.*)")
 _ADOC_BLOCK = re.compile(r"(-{4,}|\.{4,}|\+{4,}|/{4,})|(`{3,}).*")
 _ADOC_LINE = re.compile(r"([=~^+-])\1+")
-# Lines that may stand right above a heading, and above the title.
+# Lines that may precede a heading directly, and the title.
 _ADOC_ABOVE = re.compile(r"$|\[.*\]$|//|:[^:\s]|\.[^\s.]|(?:ifn?def|ifeval|endif|include)::")
 _ADOC_ATTRIBUTE = re.compile(r"^:([\w-]+):[ \t]+(.*)", re.M)
 _ADOC_REFERENCE = re.compile(r"\{([\w-]+)\}")
@@ -104,18 +104,18 @@ _Sections = Callable[[str], Iterator[Mark]]
 
 
 def read_org(text: str) -> Parsed:
-    """Org; its title is that of the lines ``#+TITLE:``."""
+    """Return the text of Org; its title is that of the lines ``#+TITLE:``."""
     title = " ".join(_ORG_TITLE.findall(text))
     return _read(text, _org_headings, _without_marks(title, _ORG_MARKS))
 
 
 def read_rst(text: str) -> Parsed:
-    """reStructuredText; the heading that it begins with is its title."""
+    """Return the text of reStructuredText; a heading at its beginning is its title."""
     return _read(text, _rst_headings, unseen=_RST_UNSEEN)
 
 
 def read_asciidoc(text: str) -> Parsed:
-    """AsciiDoc; the heading that it begins with is its title."""
+    """Return the text of AsciiDoc; a heading at its beginning is its title."""
     return _read(text, _asciidoc_headings, unseen=_ADOC_ABOVE)
 
 
@@ -128,7 +128,7 @@ def read_latex(text: str) -> Parsed:
 def _read(
     text: str, headings: _Sections, title: str = "", unseen: re.Pattern[str] | None = None
 ) -> Parsed:
-    """A text with its headings; where lines may be `unseen`, the first one may be its title."""
+    """Return a text with its headings; the first is the title if only `unseen` lines precede it."""
     source = without_data(text)
     first = next(headings(source.text), None) if unseen is not None else None
     if unseen is not None and first is not None and first.level == 1:
@@ -162,11 +162,11 @@ def _org_headings(text: str) -> Iterator[Mark]:
 
 
 def _rst_headings(text: str) -> Iterator[Mark]:
-    """Underlined titles; those with the same lines have the same level, the first the highest."""
+    """Yield underlined titles; each style of lines is a level, the first style the highest."""
     styles: list[tuple[bool, str]] = []
     lines = text.split("\n")
     offset = 0
-    # The line above is blank, or ends what is no paragraph.
+    # Whether the line above is blank, or ends another block than a paragraph.
     is_free = True
     end = -1
     for number, line in enumerate(lines):
@@ -246,7 +246,7 @@ def _asciidoc_headings(text: str) -> Iterator[Mark]:
             yield from _heading(
                 place, label_of(body[:_LONGEST_HEADING]), "=-~^+".index(under[0]) + 1
             )
-            # Which begins no block.
+            # The underline begins no block.
             is_underline = True
 
 
@@ -257,7 +257,7 @@ def _tex_headings(text: str) -> Iterator[Mark]:
 
 
 def _tex_commands(text: str) -> Iterator[tuple[str, int, str]]:
-    """Name, offset and label of each title and heading outside comments and verbatim text."""
+    """Yield name, offset and label of each title and heading outside comments and verbatim text."""
     place = 0
     unclosed = 0
     while (match := _TEX_TOKEN.search(text, place)) is not None:
@@ -277,7 +277,7 @@ def _tex_commands(text: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _end_of_argument(text: str, start: int) -> int:
-    """Where the brace before `start` is closed; -1 if that is too far away."""
+    """Return the offset of the brace that closes the one before `start`; -1 if it is too far."""
     depth = 1
     for match in _TEX_BRACE.finditer(text, start, start + _LONGEST_HEADING):
         depth += {"{": 1, "}": -1}.get(match[0], 0)
@@ -306,7 +306,7 @@ def _tex_label(source: str) -> str:
 def _tex_seen(match: re.Match[str]) -> str:
     if _TEX_UNSEEN.fullmatch(match[1]):
         return ""
-    # A command without an argument, before a group of its own.
+    # A command without an argument, before a group.
     return (
         f"{_TEX_LETTERS.get(match[1], '')}{match[2]}" if match[1] != "texorpdfstring" else match[0]
     )

@@ -17,11 +17,11 @@ from retriever.documents.losses import Loss
 from retriever.errors import SourceError
 
 _ZIP = b"PK"
-# Beside the text: what was deleted, what reviewers say, controls, and words about pictures.
+# Elements that are not text: deletions, comments, controls, and descriptions of pictures.
 _NO_TEXT = frozenset(
     ("tracked-changes", "annotation", "annotation-end", "forms", "scripts", "event-listeners")
 ) | {"desc", "title", "sequence-decls", "variable-decls", "user-field-decls", "page-thumbnail"}
-# Within a paragraph, what is another one on each page.
+# Fields of a paragraph whose value differs from page to page.
 _PAGE_FIELDS = frozenset(("page-number", "page-count"))
 _SHAPES = frozenset(
     ("frame", "text-box", "custom-shape", "rect", "line", "polyline", "polygon", "path")
@@ -31,9 +31,9 @@ _MARGINS = frozenset(
     ("header", "header-left", "header-first", "footer", "footer-left", "footer-first")
 )
 _HIGHEST_LEVEL = 6
-# Styles that are based on one another, at most.
+# Maximum depth of styles that are based on one another.
 _MOST_STYLES = 20
-# Cells that are repeated as the file says, and characters of the longest one.
+# Maximum number of repetitions of a cell, and characters of a repeated cell.
 _MOST_REPEATED = 1000
 _LONGEST_REPEATED = 1000
 _MOST_SPACES = 100
@@ -46,7 +46,7 @@ class _OpenDocumentStyle(NamedTuple):
 
 
 def read_opendocument(content: bytes) -> Parsed:
-    """The text of a document of any kind, with its title, author and date."""
+    """Return the text of a document of any type, with its title, author and date."""
     if content.startswith(_ZIP):
         document = _OpenDocumentReader(Archive(content, "OpenDocument"))
     else:
@@ -72,7 +72,7 @@ class _OpenDocumentReader:
 
     def __init__(self, archive: Archive | None, root: Any = None) -> None:
         self._archive = archive
-        # Names of parts.
+        # Names of damaged parts.
         self._lost: list[str] = []
         manifest = self._part("META-INF/manifest.xml")
         if (
@@ -80,7 +80,7 @@ class _OpenDocumentReader:
             and next(manifest.iter("{*}encryption-data", "{*}encrypted-key"), None) is not None
         ):
             raise SourceError("encrypted; save a copy without its password")
-        # One file has all of these parts.
+        # A document of one file holds all of these parts.
         self._meta = root if archive is None else self._part("meta.xml")
         self._common = root if archive is None else self._part("styles.xml")
         self.content = root if archive is None else archive.xml("content.xml")
@@ -94,19 +94,19 @@ class _OpenDocumentReader:
         try:
             return self._archive.xml(name)
         except SourceError:
-            # Some programs write a manifest that is no XML.
+            # Some programs write a manifest that is not XML.
             self._lost.append(name)
             return None
 
     def losses(self) -> tuple[Loss, ...]:
-        """The parts beside the content that are damaged and may hold text."""
+        """Return the parts beside the content that are damaged and may hold text."""
         names = [name for name in self._lost if not name.startswith("META-INF/")]
         if not names:
             return ()
         return (Loss("parts", f"{len(names)} damaged parts: {', '.join(names)}"),)
 
     def properties(self) -> tuple[str, dict[str, Json]]:
-        """The title, and metadata: author, date of creation and keywords."""
+        """Return the title, and metadata: author, date of creation and keywords."""
         values = {
             local_name(element): one_line(element.text)
             for group in (() if self._meta is None else self._meta.iter("{*}meta"))
@@ -123,13 +123,13 @@ class _OpenDocumentReader:
         return values.get("title", ""), metadata
 
     def pages(self, body: Any) -> OutlinedText:
-        """A text with its notes, and headers and footers once."""
+        """Return a text with its notes, and each header and footer once."""
         text = OutlinedText()
         for block in self.blocks(body):
             if block.level:
                 text.mark("heading", one_line(block.text), block.level)
             text.add(block.text, block.before)
-        # A note may have others.
+        # A note may have notes of its own.
         for number, note in enumerate(self._notes, 1):
             words = " ".join(block.text for block in self.blocks(note))
             text.add(f"[{number}] {words}", "\n" if number > 1 else "\n\n")
@@ -144,7 +144,7 @@ class _OpenDocumentReader:
         return text
 
     def slides(self, body: Any) -> OutlinedText:
-        """Slides or drawings as pages, with their titles as headings, and their notes."""
+        """Return slides or drawings as pages, with titles as headings, and notes."""
         text = OutlinedText()
         pages = (page for page in body if local_name(page) == "page")
         for number, page in enumerate(pages, 1):
@@ -160,7 +160,7 @@ class _OpenDocumentReader:
         return text
 
     def sheets(self, body: Any) -> tuple[OutlinedText, tuple[Loss, ...]]:
-        """The visible sheets, and how many others there are."""
+        """Return the visible sheets, and the number of hidden ones as a loss."""
         tables = [table for table in body if local_name(table) == "table"]
         visible = [table for table in tables if not self._is_hidden(table)]
         text = write_sheets(
@@ -186,7 +186,7 @@ class _OpenDocumentReader:
             column = 0
             for cell, repeated in _cells(row):
                 text, is_word = self._cell(cell)
-                # A long text is not repeated, nor are empty cells to the last column.
+                # Long texts are not repeated, nor are empty cells up to the last column.
                 number = repeated if 0 < len(text) <= _LONGEST_REPEATED else bool(text)
                 look = attribute(cell, "style-name")
                 cells += (
@@ -197,7 +197,7 @@ class _OpenDocumentReader:
             yield cells
 
     def _cell(self, cell: Any) -> tuple[str, bool]:
-        """The text that a cell shows, and whether it is a word."""
+        """Return the text that a cell shows, and whether it is a word."""
         kind = attribute(cell, "value-type")
         number = attribute(cell, "value")
         if kind == "date":
@@ -211,7 +211,7 @@ class _OpenDocumentReader:
         return one_line(" ".join(lines)), kind in ("string", "")
 
     def blocks(self, parent: Any) -> Iterator[TextBlock]:
-        """The paragraphs, lists and tables in an element, and in what it groups."""
+        """Yield the paragraphs, lists and tables in an element and its groups."""
         for child in parent:
             name = local_name(child)
             if name in ("p", "h"):
@@ -244,7 +244,7 @@ class _OpenDocumentReader:
         yield from self.blocks(boxes)
 
     def _level(self, paragraph: Any, name: str) -> int:
-        """The level of a heading, which its element, its style or one below that has; else 0."""
+        """Return the level of a heading by its element, its style or a parent style; else 0."""
         value = attribute(paragraph, "outline-level") or ("1" if name == "h" else "")
         style = attribute(paragraph, "style-name")
         for _ in range(_MOST_STYLES):
@@ -258,7 +258,7 @@ class _OpenDocumentReader:
         return min(max(int(value), 0), _HIGHEST_LEVEL) if value.isdecimal() else 0
 
     def _inline(self, paragraph: Any, boxes: list[Any]) -> str:
-        """The text of a paragraph; what is drawn beside it is added to `boxes`."""
+        """Return the text of a paragraph; add its drawings to `boxes`."""
         from lxml import etree
 
         pieces: list[str] = []
@@ -288,11 +288,11 @@ class _OpenDocumentReader:
                 pieces.append(element.text or "")
                 continue
             walk.skip_subtree()
-        # Beside each character they would part the word.
+        # Readings beside each character would divide the word.
         return "".join(pieces) + (f" ({', '.join(readings)})" if readings else "")
 
     def _equation(self, element: Any) -> str:
-        """The letters of an equation, which is within an object or a part of its own."""
+        """Return the letters of an equation, which is in an object or in a part of its own."""
         for equation in element.iter("{*}math"):
             return equation_text(equation)
         folder = posixpath.normpath(attribute(element, "href"))
@@ -314,7 +314,7 @@ def _read_styles(root: Any) -> dict[str, _OpenDocumentStyle]:
 
 
 def _table_rows(table: Any) -> Iterator[Any]:
-    """Rows, each once, since what a file repeats is equal."""
+    """Yield rows, each once, even if the file repeats them."""
     for child in table:
         name = local_name(child)
         if name == "table-row":
@@ -324,7 +324,7 @@ def _table_rows(table: Any) -> Iterator[Any]:
 
 
 def _cells(row: Any) -> Iterator[tuple[Any, int]]:
-    """The cells of a row, and how often each is repeated."""
+    """Yield the cells of a row with the number of their repetitions."""
     for cell in row:
         if local_name(cell) in ("table-cell", "covered-table-cell"):
             number = attribute(cell, "number-columns-repeated")

@@ -1,4 +1,4 @@
-"""Plain text, source code, Markdown and notebooks: what needs no library."""
+"""Plain text, source code, Markdown and notebooks, which need no library."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from retriever.documents.outline import Mark
 from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
-# Characters of the longest front matter: more is no front matter.
+# Maximum length in characters of front matter.
 _LONGEST_FRONT = 1 << 16
 _YAML_BLOCK = re.compile(r"---[ \t\r]*\n((?:.*\n)*?)(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)")
 _TOML_BLOCK = re.compile(r"\+\+\+[ \t\r]*\n((?:.*\n)*?)\+\+\+[ \t\r]*(?:\n|\Z)")
-# Of a block that is no YAML: a field, lines that go on with it, and lines that are none.
+# Lines of a block that is not YAML: a field, a line that continues it, and other lines.
 _FIELD = re.compile(r"""('[^'\n]+'|"[^"\n]+"|[^\W\d][^\n:'"#]*?)[ \t]*:(?:[ \t]+(.*)|$)""")
 _MORE_OF_FIELD = re.compile(r"[ \t]|-[ \t]|\s*$")
 _NO_FIELD = re.compile(r"#.*|\s*")
 _NO_YAML = object()
-# The core schema of YAML 1.2: what a plain value begins with, and its form.
+# Values of the core schema of YAML 1.2: their first characters and their form.
 _YAML_VALUES = {
     "null": (["~", "n", "N", ""], r"(?:~|null|Null|NULL|)\Z"),
     "bool": ([*"tTfF"], r"(?:true|True|TRUE|false|False|FALSE)\Z"),
@@ -42,11 +42,11 @@ _YAML_VALUES = {
     ),
 }
 _BASES = {"0o": 8, "0x": 16}
-# Of Markdown, what no reader sees.
+# Parts of Markdown that a reader does not see.
 _UNSEEN = re.compile(r"<!--(?s:.)*?(?:-->|\Z)|</?[a-zA-Z][^<>]*+>")
 
-# An address that holds its own data, up to them, and these: in base64, perhaps in a quotation of
-# several lines, and a picture's with escapes.
+# An address with data: the part before the data, and the data. Base64 data may be in quotes and
+# have several lines; a picture may have escapes.
 _DATA_ADDRESS = re.compile(
     r"""(["']?)\b(data:([a-z]{1,20}/[\w.+-]{1,80}))((?:;[\w.+-]{1,80}(?:=[^\s;,"']{0,80})?){0,5}),""",
     re.I,
@@ -56,10 +56,10 @@ _BASE64_LINES = re.compile(r"[A-Za-z0-9+/=_%\s\\-]*+")
 _ESCAPED = re.compile(r"""[^\s"'<>()\\]*+""")
 _QUOTED = {sign: re.compile(f"[^{sign}\n]*+") for sign in "\"'"}
 _MEDIA = ("image", "audio", "video", "font")
-# Characters of data that are left where they are: an example may be meant.
+# The least number of characters of data that are left out; shorter data may be an example.
 _LEAST_DATA = 48
 
-# A key of so many parts that the standard library's time and memory, quadratic in them, are much.
+# A key of 100 parts. The standard library's time and memory are quadratic in the parts.
 _DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d")
 
@@ -67,24 +67,24 @@ _Headings = Callable[[str], Iterator[Mark]]
 
 
 def read_plain(text: str) -> Parsed:
-    """Text or code as it is, but for blank lines at its ends and data in addresses."""
+    """Return text or code without blank lines at its ends and without data in addresses."""
     source = without_data(text)
     return numbered_lines(source, source.text)
 
 
 def read_markdown(text: str) -> Parsed:
-    """Markdown; its front matter is metadata, and the heading that it begins with its title."""
+    """Return Markdown; front matter becomes metadata, and a heading at the beginning the title."""
     source = without_data(text)
     metadata, body = _front_matter(source.text)
     title = one_line(metadata.pop("title", None)) or None
-    # From the first line that is not blank.
+    # The body begins at the first line that is not blank.
     body = body[body.rfind("\n", 0, len(body) - len(body.lstrip())) + 1 :]
     first = next(headings(body), None)
     if first is not None and first.mark.level == 1 and title in (None, first.mark.label):
         offset = first.mark.offset
         if not _UNSEEN.sub("", body[:offset]).strip():
             title = first.mark.label
-            # What stands beside or above it stays, and so does it then.
+            # The heading stays in the text if other text is beside or above it.
             body = body[first.stop :] if offset == 0 and first.stop >= 0 else body
     return numbered_lines(source, body, title, metadata, markdown_headings)
 
@@ -93,9 +93,10 @@ class Shortened(NamedTuple):
     """A text whose addresses hold no data.
 
     Attributes:
-        text: with ``data:image/png`` in place of an address and its data.
-        gaps: where lines begin in it before which lines are left out, and how many are so far.
-        losses: data that are no picture, sound or font.
+        text: the text with ``data:image/png`` instead of an address and its data.
+        gaps: offsets of lines after lines that were left out, each with the number of lines left
+            out so far.
+        losses: data other than pictures, sounds and fonts.
     """
 
     text: str
@@ -104,11 +105,14 @@ class Shortened(NamedTuple):
 
 
 def without_data(text: str) -> Shortened:
-    """Leave the data of addresses out of a text: nobody can search for them."""
+    """Leave the data of addresses out of a text, since nobody searches for them."""
     parts: list[str] = []
     gaps: list[tuple[int, int]] = []
     types: list[str] = []
-    length = place = dropped_lines = size = 0
+    length = 0
+    place = 0
+    dropped_lines = 0
+    size = 0
     for match in _DATA_ADDRESS.finditer(text):
         data = _data(text, match) if match.start() >= place else ""
         if len(data) < _LEAST_DATA:
@@ -133,7 +137,7 @@ def without_data(text: str) -> Shortened:
 
 
 def _data(text: str, match: re.Match[str]) -> str:
-    """The data that follow the beginning of an address; empty if they are words to be read."""
+    """Return the data after the beginning of an address; empty if they are readable words."""
     start = match.end()
     quotation = match[1]
     if match[4].lower().endswith(";base64"):
@@ -155,7 +159,7 @@ def numbered_lines(
     metadata: dict[str, Json] | None = None,
     find_headings: _Headings | None = None,
 ) -> Parsed:
-    """The end `rest` of a text, with the numbers of its lines in the file."""
+    """Return the end `rest` of a text, with the numbers of its lines in the file."""
     text = rest.strip()
     if not text:
         return Parsed("", title, metadata or {}, losses=source.losses)
@@ -176,9 +180,10 @@ def numbered_lines(
 
 
 def _front_matter(text: str) -> tuple[dict[str, Json], str]:
-    """The fields of YAML or TOML that a text begins with, and the text below them.
+    """Return the fields of YAML or TOML at the beginning of a text, and the text below them.
 
-    Fields begin in the line after the fence, as in Pandoc: above a blank line it is a rule.
+    As in Pandoc, fields begin in the line after the fence; before a blank line, the fence is a
+    rule.
     """
     match = _YAML_BLOCK.match(text, 0, _LONGEST_FRONT)
     is_yaml = match is not None
@@ -200,16 +205,16 @@ def _front_matter(text: str) -> tuple[dict[str, Json], str]:
     try:
         return {str(name): _json(value) for name, value in fields.items()}, below
     except RecursionError:
-        # Keys with dots nest deeper than the parser calls itself.
+        # Keys with dots nest deeper than the parser's recursion.
         return {}, text
 
 
 def _yaml(front: str) -> object:
-    """The fields of a block; None if it has lines that belong to no field."""
+    """Return the fields of a block; None if it has lines that belong to no field."""
     value = _load_yaml(front)
     if value is not _NO_YAML:
         return value
-    # A value with a colon, as in a title, is the usual fault; it costs no other field.
+    # The usual fault is a value with a colon, such as a title. The other fields are kept.
     fields: dict[object, object] = {}
     lines = front.splitlines()
     place = 0
@@ -234,7 +239,7 @@ def _yaml(front: str) -> object:
 
 
 def _plain_field_value(lines: list[str]) -> str | list[str]:
-    """A value that is no YAML: a list if all lines below its name are items."""
+    """Return a value that is no YAML; a list if all lines below its name are items."""
     lines = [line.strip() for line in lines if line.strip()]
     if all(line.startswith("- ") for line in lines):
         return [line[2:].strip().strip("'\"") for line in lines]
@@ -242,7 +247,7 @@ def _plain_field_value(lines: list[str]) -> str | list[str]:
 
 
 def _load_yaml(front: str) -> object:
-    """The value of a text of YAML; `_NO_YAML` if it is none."""
+    """Return the value of a text of YAML; `_NO_YAML` if it is none."""
     import yaml
 
     try:
@@ -253,7 +258,7 @@ def _load_yaml(front: str) -> object:
 
 @cache
 def _yaml_loader() -> Any:
-    """PyYAML's safe loader, of YAML 1.1, with the values of YAML 1.2's core schema."""
+    """Return PyYAML's safe loader, of YAML 1.1, with the values of YAML 1.2's core schema."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -277,18 +282,18 @@ def _yaml_loader() -> Any:
 
 
 def _yaml_number(text: str) -> int | float | str:
-    """A number of YAML; its text if metadata cannot hold it."""
+    """Return a number of YAML; its text if metadata cannot hold it."""
     try:
         whole = int(text[2:], _BASES[text[:2]]) if text[:2] in _BASES else int(text)
     except ValueError:
-        # Thousands of digits, or no whole number.
+        # Thousands of digits, or not an integer.
         real = math.inf if text.isdecimal() else float(text.lower().replace(".inf", "inf"))
         return real if math.isfinite(real) else text
     return whole if -(2**63) <= whole < 2**63 else text
 
 
 def _json(value: object) -> Any:
-    """A value of front matter as JSON has it; what it does not have is left out later."""
+    """Return a value of front matter as JSON as far as possible; the rest is left out later."""
     if isinstance(value, date | time):
         value = value.isoformat()
     if isinstance(value, str) and _MOMENT.match(value):
@@ -301,7 +306,7 @@ def _json(value: object) -> Any:
 
 
 def read_notebook(text: str) -> Parsed:
-    """The Markdown and code cells of a Jupyter notebook, without their outputs."""
+    """Return the Markdown and code cells of a Jupyter notebook, without their outputs."""
     try:
         book = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Rich Text Format: what a reader sees, read in one pass over control words, groups and bytes."""
+"""Rich Text Format: the visible text, read in one pass over control words, groups and bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOKEN = re.compile(
     r"|\\'(?P<byte>[0-9a-fA-F]{2})|\\(?P<sign>.)|(?P<brace>[{}])|[\r\n]+|(?P<text>[^\\{}\r\n]+)",
     re.DOTALL,
 )
-# Groups that show nothing, beside those that begin with a star.
+# Groups without visible text, besides those that begin with a star.
 _HIDDEN = frozenset(
     ("colortbl", "pict", "objdata", "objclass", "nonshppict", "shprslt", "upr", "xe", "tc", "rxe")
 ) | {"annotation", "filetbl", "listtable", "revtbl", "sp", "nonesttables"}
@@ -44,7 +44,7 @@ _CHARACTERS = {
 }
 _SIGNS = {"~": " ", "_": "\u2011", "\\": "\\", "{": "{", "}": "}", "\t": "\t"}
 _PARAGRAPH_ENDS = frozenset(("par", "sect", "page", "column", "nestrow"))
-# Encodings of fonts by their character sets; 2 is that of fonts of symbols.
+# Encodings of fonts by their character sets; 2 is the set of symbol fonts.
 _CHARSETS = {
     0: "cp1252",
     77: "mac_roman",
@@ -69,14 +69,14 @@ _SYMBOLS = "symbols"
 _NO_FONT = -1
 _PAGES = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
 _HIGHEST_LEVEL = 6
-# The outline level of text, from 1 on.
+# The outline level of plain text, counted from 1.
 _TEXT_LEVEL = 10
-# Styles that are based on one another, at most.
+# Maximum depth of styles that are based on one another.
 _MOST_STYLES = 20
 
 
 def read_rtf(content: bytes) -> Parsed:
-    """The paragraphs, tables, notes, headers and footers of a document in RTF."""
+    """Return the paragraphs, tables, notes, headers and footers of a document in RTF."""
     if not content.lstrip().startswith(b"{\\rtf"):
         raise SourceError("no RTF file: expected {\\rtf as its first characters; rename it")
     reader = _RtfReader(content.decode("latin-1"))
@@ -137,33 +137,33 @@ class _Destination:
         self._after_row = True
 
     def finish(self) -> list[TextBlock]:
-        """All blocks."""
+        """End the open row and paragraph, and return all blocks."""
         if self._cells or self._cell:
             self.end_row()
         self.end_paragraph()
         return self._blocks
 
     def add(self, blocks: list[TextBlock]) -> None:
-        """Add what stands in a box beside the text."""
+        """Add the blocks of a text box."""
         self._blocks += blocks
 
     def words(self) -> str:
-        """The text of all blocks on one line."""
+        """Return the text of all blocks on one line."""
         return one_line(" ".join(block.text for block in self.finish()))
 
 
 class _GroupState:
-    """The state within a group; the end of the group restores the one before."""
+    """The state of a group; the end of the group restores the previous state."""
 
     def __init__(self, target: _Destination) -> None:
         self.target = target
-        # The control word that it begins with, if that says what it is.
+        # The control word at the beginning of the group, if it defines the group's type.
         self.name = ""
         self.is_skipped = False
         self.is_hidden = False
         self.is_deleted = False
         self.font: int | None = None
-        # Characters after one in Unicode that stand for it in programs without Unicode.
+        # Number of characters after a Unicode character that replace it in old programs.
         self.substitutes = 1
         self.style = 0
         self.level: int | None = None
@@ -172,7 +172,7 @@ class _GroupState:
         self.is_page_field = False
 
     def format(self, word: str, number: int | None) -> None:
-        """Set the properties of the text after a word."""
+        """Set the properties of the text after a control word."""
         if word == "v":
             self.is_hidden = number != 0
         elif word == "deleted":
@@ -207,30 +207,30 @@ class _RtfReader:
         self._date = dict.fromkeys(("yr", "mo", "dy"), 0)
         self._group = _GroupState(self.body)
         self._groups: list[_GroupState] = []
-        # Whether nothing of the group was read, or no more than a star.
+        # Whether nothing of the group was read yet, or only a star.
         self._is_first = False
         self._is_starred = False
         self._encoding = "cp1252"
-        # Encodings of fonts by their numbers, and the font that is described.
+        # Encodings of fonts by their numbers, and the font that is being described.
         self._fonts: dict[int, str] = {}
         self._symbol_fonts: set[int] = set()
         self._described_font = 0
         self._default_font = 0
         self._levels: dict[int, int | None] = {}
         self._bases: dict[int, int] = {}
-        # Bytes that are not decoded yet, since a character may have several.
+        # Bytes that wait to be decoded, since a character may have several.
         self._bytes = bytearray()
-        # The first half of a character of two in UTF-16, and substitutes that follow one.
+        # The first half of a surrogate pair, and the number of substitutes to skip.
         self._half = 0
         self._skip = 0
 
     def date(self) -> str:
-        """The day on which the document was made; empty if it does not say."""
+        """Return the day on which the document was created; empty if unknown."""
         year, month, day = self._date.values()
         return f"{year:04}-{month:02}-{day:02}" if year and month and day else ""
 
     def read(self) -> None:
-        """Read all of the text."""
+        """Read the whole text."""
         place = 0
         while (token := _TOKEN.match(self._text, place)) is not None:
             place = token.end()
@@ -312,7 +312,7 @@ class _RtfReader:
             self._format(word, number)
 
     def _begin(self, word: str) -> None:
-        """Begin a group whose first word may say what it is."""
+        """Begin a group by its first control word."""
         group = self._group
         parent = self._groups[-1]
         if parent.name in _TABLES:
@@ -367,7 +367,7 @@ class _RtfReader:
             self._fonts[self._described_font] = _encoding(number)
 
     def _format(self, word: str, number: int | None) -> None:
-        """Do what a word says of the text before or after it."""
+        """Apply a control word to the text before or after it."""
         if word in _CHARACTERS:
             self._add(_CHARACTERS[word])
         elif word in _PARAGRAPH_ENDS:
@@ -388,7 +388,7 @@ class _RtfReader:
             self._group.format(word, number)
 
     def _level(self) -> int:
-        """The level of a heading by the paragraph, its style or one below that; else 0."""
+        """Return the level of a heading by the paragraph, its style or a parent style; else 0."""
         level = self._group.level
         style = self._group.style
         for _ in range(_MOST_STYLES):
@@ -421,17 +421,17 @@ class _RtfReader:
         skipped = min(self._skip, len(content))
         self._skip -= skipped
         if not (group.is_skipped or group.is_hidden or group.is_deleted):
-            # Outlook ends with a NUL.
+            # Outlook ends the text with a NUL.
             self._bytes += content[skipped:].replace(b"\0", b"")
 
     def _add_unicode(self, code: int) -> None:
-        """Add a character, of which there may be two halves; substitutes follow."""
+        """Add a character, which may come in two halves; substitutes follow."""
         self._flush()
         self._skip = 0
         if 0xDC00 <= code < 0xE000 and self._half:
             self._add(chr(0x10000 + ((self._half - 0xD800) << 10) + code - 0xDC00))
         elif code and not 0xD800 <= code < 0xE000:
-            # Word has those of the font Symbol in an area for private use.
+            # Word puts the characters of the font Symbol into an area for private use.
             is_symbol = 0xF000 <= code < 0xF100 and self._font() in self._symbol_fonts
             self._add(symbol(code) if is_symbol else chr(code))
         self._half = code if 0xD800 <= code < 0xDC00 else 0
@@ -441,7 +441,7 @@ class _RtfReader:
         return self._default_font if self._group.font is None else self._group.font
 
     def _flush(self) -> None:
-        """Decode the bytes since the last character of another kind."""
+        """Decode the bytes since the last character of another form."""
         if not self._bytes:
             return
         font = self._font()
@@ -449,14 +449,14 @@ class _RtfReader:
         if encoding != _SYMBOLS:
             text = self._bytes.decode(encoding, "replace")
         else:
-            # Characters of other fonts of symbols are drawings.
+            # Characters of other symbol fonts are drawings.
             text = "".join(map(symbol, self._bytes)) if font in self._symbol_fonts else ""
         self._bytes.clear()
         self._group.target.pieces.append(text)
 
 
 def _encoding(page: int) -> str:
-    """The encoding of a code page, or that of Western Europe if there is none."""
+    """Return the encoding of a code page; that of Western Europe if it is unknown."""
     names = {65001: "utf-8", 10000: "mac_roman", 1361: "johab", 936: "gbk"}
     try:
         return codecs.lookup(names.get(page, f"cp{page}")).name

@@ -1,7 +1,7 @@
-"""Spreadsheets: each sheet a section, each row a line with the names of its columns.
+"""Spreadsheets: a section per sheet, and a line per row with the names of its columns.
 
-Rows are read one after the other, since a sheet may say that it has a million of them. A formula
-gives the value that the program that saved it computed.
+Rows are read one after the other, since a sheet may declare a million of them. A formula has the
+value that the program that saved it computed.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from retriever.documents.losses import Loss
 from retriever.documents.sources import LONGEST, TOO_LONG
 from retriever.errors import SourceError
 
-# Characters of the longest name of a column.
+# Maximum length in characters of the name of a column.
 _LONGEST_NAME = 80
-# The name that a program gives a sheet.
+# A default name of a sheet.
 _DEFAULT_NAME = re.compile(r"[^\W\d_]+ ?\d+")
-# Numbers of formats that every program has for dates and times.
+# Numbers of built-in formats of dates and times, and of percents.
 _DATES = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
 _PERCENT = frozenset((9, 10))
 # Parts of a format that are no code: texts, colors, conditions and escaped characters.
 _NO_CODE = re.compile(r'"[^"]*"|\[(?!h+\]|m+\]|s+\])[^\]]*\]|\\.|_.|\*.', re.IGNORECASE)
-# Days to the end of the year 9999, counted from 1904.
+# Number of days to the end of the year 9999, counted from 1904.
 _LAST_DAY = 2_957_003
 
 
 class Cell(NamedTuple):
-    """A cell that is not empty: its column, what it shows, and a name of its look."""
+    """A cell that is not empty: its column, its visible text, and an identifier of its style."""
 
     column: int
     text: str
@@ -43,12 +43,12 @@ class Cell(NamedTuple):
     is_word: bool = True
 
 
-# The cells of a row by ascending columns, since a row may have one in the last column alone.
+# The cells of a row by ascending columns; a row may have only one, in the last column.
 Row = list[Cell]
 
 
 class Sheet(NamedTuple):
-    """A sheet: its name, its rows, and what is drawn over it."""
+    """A sheet: its name, its rows, and the text of drawings over it."""
 
     name: str
     rows: Iterable[Row]
@@ -56,13 +56,13 @@ class Sheet(NamedTuple):
 
 
 def write_sheets(sheets: Iterable[Sheet]) -> OutlinedText:
-    """Sheets that are not empty, as sections by their names."""
+    """Return the sheets that are not empty, as sections by their names."""
     text = OutlinedText()
     sections = [(sheet, _lines(sheet.rows)) for sheet in sheets]
     begun = [(sheet, next(lines, ""), lines) for sheet, lines in sections]
     filled = [(sheet, first, lines) for sheet, first, lines in begun if first or sheet.drawn]
     for sheet, first, lines in filled:
-        # The name that a program gave the only one says nothing.
+        # The default name of an only sheet is left out.
         if len(filled) > 1 or not _DEFAULT_NAME.fullmatch(sheet.name):
             text.mark("heading", one_line(sheet.name), 1)
             text.add(one_line(sheet.name))
@@ -77,10 +77,10 @@ def write_sheets(sheets: Iterable[Sheet]) -> OutlinedText:
 
 
 def _lines(rows: Iterable[Row]) -> Iterator[str]:
-    """Rows as lines; below a row of names each value has the name of its column."""
+    """Yield rows as lines; below a header, each value has the name of its column."""
     names: dict[int, str] = {}
     candidate: Row = []
-    # Whether a table may begin: at the first row, and below rows of which none is its names.
+    # Whether a table may begin: at the first row, and below rows that are no header.
     is_open = True
     for row in rows:
         if not row:
@@ -101,7 +101,7 @@ def _lines(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _may_be_header(row: Row) -> bool:
-    """Whether a row has words alone, each another one, in columns beside each other."""
+    """Return whether a row has only words, all different, in adjacent columns."""
     return (
         len(row) > 1
         and row[-1].column - row[0].column == len(row) - 1
@@ -111,9 +111,9 @@ def _may_be_header(row: Row) -> bool:
 
 
 def _is_header(names: Row, row: Row) -> bool:
-    """Whether a row of words is that of the names: by the look and the values of the one below.
+    """Return whether a row of words is a header, by its style and the values of the row below.
 
-    Two columns of words alone are often keys and values; more have names.
+    Two columns of words are often keys and values; more columns have a header.
     """
     looks = {cell.column: cell.look for cell in names}
     cells = [cell for cell in row if cell.column in looks]
@@ -125,7 +125,7 @@ def _is_header(names: Row, row: Row) -> bool:
 
 
 def read_xlsx(content: bytes) -> Parsed:
-    """The visible sheets of a workbook."""
+    """Return the visible sheets of a workbook."""
     archive = Archive(content, "XLSX")
     book = _Workbook(archive)
     text = write_sheets(book.sheets())
@@ -154,7 +154,7 @@ class _Workbook:
         self._formats = self._read_formats()
 
     def losses(self) -> tuple[Loss, ...]:
-        """Hidden sheets, and those that end too early."""
+        """Return hidden sheets, and sheets that end too early."""
         total = self._hidden + len(self.visible)
         losses = []
         if self._hidden:
@@ -165,7 +165,7 @@ class _Workbook:
         return tuple(losses)
 
     def sheets(self) -> Iterator[Sheet]:
-        """The visible sheets, whose rows are read once."""
+        """Yield the visible sheets, whose rows can be read once."""
         for sheet in self.visible:
             name = sheet.get("name", "")
             ids = [value for key, value in sheet.attrib.items() if key.endswith("}id")]
@@ -176,7 +176,7 @@ class _Workbook:
                 yield Sheet(name, self._rows(name, relation), self._drawn(relation))
 
     def _drawn(self, sheet: Relation) -> str:
-        """The text of boxes over a sheet."""
+        """Return the text of boxes over a sheet."""
         drawings = [
             relation.target
             for relation in relations(self._archive, sheet.target).values()
@@ -213,7 +213,7 @@ class _Workbook:
                 yield Cell(column, text, look, is_word)
 
     def _value(self, cell: Any, look: str) -> tuple[str, bool]:
-        """The text that a cell shows, and whether it is a word."""
+        """Return the text that a cell shows, and whether it is a word."""
         kind = cell.get("t", "n")
         if kind == "inlineStr":
             return _shared_string(cell), True
@@ -233,7 +233,7 @@ class _Workbook:
         return one_line(value), kind == "str"
 
     def _number(self, value: str, look: str) -> str:
-        """A number as its format shows it: as a date, a time, percent, or as it is."""
+        """Return a number in its format: as a date, a time, percent, or as it is."""
         try:
             number = float(value)
         except ValueError:
@@ -251,18 +251,18 @@ class _Workbook:
         return f"{number:.15g}"
 
     def _moment(self, number: float, code: str) -> str:
-        # 1900 was no leap year, but the first program of this kind had it as one.
+        # 1900 was no leap year, but Lotus 1-2-3 and Excel treat it as one.
         is_early = number < 60 and self._first_day.year == 1899
         moment = self._first_day + timedelta(days=number + is_early, milliseconds=500)
         if number < 1:
-            # A day that is none is often an empty one.
+            # A time without a day; a day zero is often an empty cell.
             is_time = "h" in code or "s" in code
             return f"{moment:%H:%M:%S}".removesuffix(":00") if is_time else f"{number:.15g}"
         is_day = moment.hour == moment.minute == moment.second == 0
         return f"{moment:%Y-%m-%d}" if is_day else f"{moment:%Y-%m-%d %H:%M:%S}".removesuffix(":00")
 
     def _read_formats(self) -> dict[str, str]:
-        """The code of the formats of dates (`[]` of lengths of time) and percents, by looks."""
+        """Return the code of date formats (`[]` for durations) and percents, by style."""
         codes = {
             str(number): "%" if number in _PERCENT else "h" if number in (18, 19, 20, 21) else "d"
             for number in _DATES | _PERCENT
@@ -278,7 +278,7 @@ class _Workbook:
         return formats
 
     def _elements(self, kind: str, *names: str) -> Iterator[Any]:
-        """Elements of the part of a kind, of which there is one."""
+        """Yield elements of the only part of a kind."""
         for relation in self._relations.values():
             if relation.kind == kind and relation.target in self._archive:
                 try:
@@ -289,8 +289,8 @@ class _Workbook:
 
 
 def _format_code(code: str) -> str:
-    """The kind of a format: "%", "[]" for a length of time, a date's own code, or empty."""
-    # What stands behind the first semicolon is for numbers below zero.
+    """Return "%" for percent, "[]" for a duration, the code of a date, or an empty string."""
+    # The part after the first semicolon is for negative numbers.
     code = _NO_CODE.sub("", code.lower()).partition(";")[0]
     if "%" in code:
         return "%"
@@ -300,7 +300,7 @@ def _format_code(code: str) -> str:
 
 
 def _stream_elements(content: bytes, *names: str) -> Iterator[Any]:
-    """Elements of a part, each of which is gone when the next one comes."""
+    """Yield elements of a part, each of which is removed when the next one is read."""
     from lxml import etree
 
     if b"<!ENTITY" in content:
@@ -315,7 +315,7 @@ def _stream_elements(content: bytes, *names: str) -> Iterator[Any]:
 
 
 def _shared_string(element: Any) -> str:
-    """The text of a string, without the reading of its characters."""
+    """Return the text of a string, without phonetic readings."""
     return one_line(
         "".join(
             text.text or ""
@@ -326,7 +326,7 @@ def _shared_string(element: Any) -> str:
 
 
 def _column_number(reference: str, default: int) -> int:
-    """The number, from 0 on, of the column that a cell such as AB12 is in."""
+    """Return the number, from 0 on, of the column of a cell such as AB12."""
     number = 0
     # The last column is XFD.
     for letter in reference[:3]:

@@ -1,4 +1,4 @@
-"""Zipped formats: parts of bounded size, XML without its own entities; PPTX and EPUB."""
+"""Zipped formats: parts of bounded size, and XML without entities of its own; PPTX and EPUB."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ from retriever.documents.kinds.html import BlockWriter, tree_of
 from retriever.documents.losses import Loss
 from retriever.errors import SourceError
 
-# Bytes of all parts of a file that are read, unpacked, and how many are unpacked at once.
+# Maximum number of unpacked bytes of all parts that are read, and bytes unpacked at once.
 LONGEST_PARTS = 1 << 28
 _CHUNK = 1 << 16
-# Parts of a file: a list of more takes much memory.
+# Maximum number of parts of a file; a longer list takes much memory.
 _MOST_PARTS = 100_000
-# Others can unpack to any length at once.
+# Supported compression; other methods can unpack to any length at once.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_IS_TITLE = "../*[local-name()='nvSpPr']//*[local-name()='ph'][@type='title' or @type='ctrTitle']"
 
 
 def open_zip(content: bytes) -> zipfile.ZipFile:
-    """A zip file, of which no part is read yet; BadZipFile if it is none or has too many parts."""
+    """Open a zip file without reading its parts.
+
+    Raises BadZipFile if it is none or has too many parts.
+    """
     if content.count(b"PK\x01\x02") > _MOST_PARTS:
         raise zipfile.BadZipFile(f"it has more than {_MOST_PARTS:,} parts")
     try:
@@ -36,7 +40,9 @@ def open_zip(content: bytes) -> zipfile.ZipFile:
 
 
 def part_name(name: str) -> str:
-    """The name of a part as it is compared: some programs write backslashes or another case."""
+    """Return a part's name as it is compared, since some programs write backslashes or another
+    case.
+    """
     return name.replace("\\", "/").lower()
 
 
@@ -56,7 +62,7 @@ class Archive:
         return part_name(name) in self._entries
 
     def read(self, name: str) -> bytes:
-        """A part; what its entry says of its length is not believed."""
+        """Return a part; the length in its entry is not trusted."""
         try:
             entry = self._entries[part_name(name)]
             if entry.compress_type not in _METHODS:
@@ -80,11 +86,11 @@ class Archive:
             raise SourceError("encrypted; save a copy without its password") from error
 
     def xml(self, name: str) -> Any:
-        """The root element of a part; one with entities of its own is refused."""
+        """Return the root element of a part; refuse a part with entities of its own."""
         return root_of(self.read(name), f"a damaged {self._kind} file: {name}")
 
     def properties(self) -> tuple[str, dict[str, Json]]:
-        """The title, author, date and keywords of an Office document."""
+        """Return the title, and author, date and keywords of an Office document."""
         if "docProps/core.xml" not in self:
             return "", {}
         properties = {
@@ -98,11 +104,8 @@ class Archive:
         )
 
 
-_IS_TITLE = "../*[local-name()='nvSpPr']//*[local-name()='ph'][@type='title' or @type='ctrTitle']"
-
-
 def read_pptx(content: bytes) -> Parsed:
-    """The slides of a presentation as pages, with their titles as headings, and their notes."""
+    """Return the slides of a presentation as pages, with titles as headings, and their notes."""
     archive = Archive(content, "PPTX")
     slides = relations(archive, "ppt/presentation.xml")
     order = archive.xml("ppt/presentation.xml").xpath("//*[local-name()='sldId']")
@@ -118,7 +121,7 @@ def read_pptx(content: bytes) -> Parsed:
         shapes = archive.xml(path).xpath("//*[local-name()='txBody']")
         titles = [shape for shape in shapes if shape.xpath(_IS_TITLE) and shape_text(shape)]
         title = one_line(" ".join(map(shape_text, titles)))
-        # What stands on a slide without a title is not below that of an earlier one.
+        # The text of a slide without a title does not belong to an earlier heading.
         text.mark("heading", title or f"Slide {number}", 1)
         text.add(title)
         for shape in shapes:
@@ -138,28 +141,28 @@ def read_pptx(content: bytes) -> Parsed:
 
 
 def read_epub(content: bytes) -> Parsed:
-    """The chapters of a book in reading order."""
+    """Return the chapters of a book in reading order."""
     book = Archive(content, "EPUB")
     container = book.xml("META-INF/container.xml")
     package_path = next(iter(container.xpath("//*[local-name()='rootfile']/@full-path")), "")
     package = book.xml(package_path)
     files = {
-        id_.get("id"): posixpath.normpath(
+        item.get("id"): posixpath.normpath(
             posixpath.join(
-                posixpath.dirname(package_path), unquote(id_.get("href", "").partition("#")[0])
+                posixpath.dirname(package_path), unquote(item.get("href", "").partition("#")[0])
             )
         )
-        for id_ in package.xpath("//*[local-name()='manifest']/*")
-        if "html" in id_.get("media-type", "") and "nav" not in id_.get("properties", "").split()
+        for item in package.xpath("//*[local-name()='manifest']/*")
+        if "html" in item.get("media-type", "") and "nav" not in item.get("properties", "").split()
     }
     spine = package.xpath("//*[local-name()='spine']/*/@idref")
-    # Some books name a file again for each of its sections.
+    # Some books list a file again for each of its sections.
     chapters = dict.fromkeys(files[id_] for id_ in spine if files.get(id_, "") in book)
     if not chapters:
         raise SourceError("a damaged EPUB file: it names no chapter")
     if "META-INF/encryption.xml" in book:
         locked = book.xml("META-INF/encryption.xml").xpath("//@URI")
-        if any(unquote(id_) in chapters for id_ in locked):
+        if any(unquote(path) in chapters for path in locked):
             raise SourceError("encrypted (digital rights management); a copy without it is needed")
     text = OutlinedText()
     for chapter in chapters:
@@ -179,7 +182,7 @@ def read_epub(content: bytes) -> Parsed:
 
 
 def shape_text(shape: Any) -> str:
-    """The lines of a shape that is drawn."""
+    """Return the lines of a drawn shape."""
     lines = (
         "".join(
             "\n" if element.tag.endswith("}br") else element.text or ""
@@ -191,7 +194,7 @@ def shape_text(shape: Any) -> str:
 
 
 def root_of(content: bytes, fault: str) -> Any:
-    """The root element of XML; `fault` begins what is said of XML that is none."""
+    """Return the root element of XML; `fault` begins the message for invalid XML."""
     from lxml import etree
 
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
@@ -199,7 +202,7 @@ def root_of(content: bytes, fault: str) -> Any:
     try:
         root = etree.fromstring(content, parser)
     except etree.XMLSyntaxError as error:
-        # The parser ends at those that grow.
+        # The parser stops at entities that grow.
         if b"<!ENTITY" in content:
             raise entities from error
         raise SourceError(f"{fault}: {one_line(error)}") from error
@@ -210,14 +213,14 @@ def root_of(content: bytes, fault: str) -> Any:
 
 
 class Relation(NamedTuple):
-    """A reference from a part of an Office document to another: its kind and its name."""
+    """A reference from a part of an Office document to another: its kind and target."""
 
     kind: str
     target: str
 
 
 def relations(archive: Archive, part: str) -> dict[str, Relation]:
-    """Parts that a part names, or the document itself for an empty name, by ids."""
+    """Return by id the parts that a part refers to; the empty name is the document itself."""
     folder, name = posixpath.split(part)
     path = posixpath.join(folder, "_rels", f"{name}.rels")
     if path not in archive:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from retriever.documents import Analyzer, AnalyzerSettings, division
 from retriever.documents.analyzer import PLAIN, reconcile_settings
-from retriever.documents.division import normalized
+from retriever.documents.division import normalize
 from retriever.errors import MissingExtraError
 from retriever.search.phrases import contains_phrase, fold
 from retriever.search.queries import highlights
@@ -390,4 +390,4 @@ def test_normal_forms_are_those_of_unicode_but_for_long_rows(text):
         for length in (1, 20):
             row = text * length
             cut = re.sub(f"([{COMBINING}]{{30}})[{COMBINING}]+", r"\1", row)
-            assert normalized(form, row) == unicodedata.normalize(form, cut)
+            assert normalize(form, row) == unicodedata.normalize(form, cut)
