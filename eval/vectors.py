@@ -31,8 +31,9 @@ from retriever.encoders import (
     parse_encoder,
 )
 from retriever.encoders.computing import BATCH_PIECES, token_batches
+from retriever.encoders.encoder import probe_lists
 from retriever.encoders.registry import STATIC_FILE
-from retriever.encoders.spec import probe_lists, same_vectors
+from retriever.encoders.spec import same_vectors
 from retriever.encoders.static import FITTED, fit_static
 from retriever.errors import ConfigError, StorageError, require_several
 

@@ -522,3 +522,9 @@ class ModelChoice:
             settings = kind_of(requested).resolve(requested, self.download)
             return replace(spec, settings=settings).fingerprint == spec.fingerprint
         return False
+
+
+def probe_lists(encoder: Encoder) -> list[list[float]]:
+    """Return the vectors of the probe texts as nested lists; empty if the encoder has none."""
+    probes = getattr(encoder, "probes", None)
+    return [] if probes is None else probes.tolist()

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,6 @@ from retriever.encoders.settings import (
 )
 from retriever.errors import ConfigError
 from retriever.settings import declared_settings
-
-if TYPE_CHECKING:
-    from retriever.encoders.encoder import Encoder
 
 Done = Callable[[int, int], object]
 
@@ -160,12 +157,6 @@ class TextEncoder(Protocol):
 
     def encode(self, sentences: list[str], /) -> Any:
         """Return (texts, dimensions) finite numbers, a row for each text."""
-
-
-def probe_lists(encoder: Encoder) -> list[list[float]]:
-    """Return the vectors of the probe texts as nested lists; empty if the encoder has none."""
-    probes = getattr(encoder, "probes", None)
-    return [] if probes is None else probes.tolist()
 
 
 def same_vectors(stored: Any, measured: NDArray[np.float32] | None) -> bool:

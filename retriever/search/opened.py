@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 from indexes import LANGUAGES, StructureSettings, type_mismatch
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, reconcile_settings
 from retriever.documents.passages import EARLIER, Context, PassageSettings
-from retriever.encoders.encoder import Encoder
-from retriever.encoders.spec import EncoderSpec, probe_lists, same_vectors
+from retriever.encoders.encoder import Encoder, probe_lists
+from retriever.encoders.spec import EncoderSpec, same_vectors
 from retriever.errors import (
     ConfigError,
     DamagedIndexError,

@@ -16,12 +16,7 @@ MAX_INDEXES_NAMES = 60
 TYPED_CIRCLES = [
     {"indexes.postgres.ranking", "indexes.postgres.view"},
     {
-        "retriever.encoders.encoder",
-        "retriever.encoders.given",
-        "retriever.encoders.meta.model",
-        "retriever.encoders.meta.sources",
         "retriever.encoders.registry",
-        "retriever.encoders.spec",
         "retriever.encoders.transformer.backbone",
         "retriever.encoders.transformer.model",
         "retriever.encoders.transformer.word_pieces",

@@ -20,9 +20,9 @@ from indexes import LOCK_FILE, storage_errors, writer_lock
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.documents.document import AnyDocument
 from retriever.documents.passages import Context, OnLong, PassageSettings, check_on_long
-from retriever.encoders.encoder import Encoder, ModelChoice
+from retriever.encoders.encoder import Encoder, ModelChoice, probe_lists
 from retriever.encoders.settings import EncoderSettings
-from retriever.encoders.spec import probe_lists, same_vectors
+from retriever.encoders.spec import same_vectors
 from retriever.errors import (
     ConfigError,
     DamagedIndexError,
