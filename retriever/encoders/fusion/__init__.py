@@ -1,4 +1,4 @@
-"""From hidden states to one vector: choice of layers, pooling, SBERT-WK."""
+"""Fusion of hidden states to one vector: choice of layers, pooling, SBERT-WK."""
 
 from __future__ import annotations
 

@@ -5,37 +5,38 @@ Wang and Kuo, 2020. For each word piece, over hidden states start_layer to the l
 - the window of a layer is up to `window` layers on each side that exist;
 - alignment: the mean cosine with the window, weight proportional to its inverse (Eqs. 5, 6);
 - novelty: the part of the vector's length that is outside the window's span, weight proportional
-  to it (Eqs. 7, 8; Eq. 14 as printed is 1 or -1, and means the last entry over the column's norm);
+  to it (Eqs. 7, 8; Eq. 14 is misprinted and means the last entry over the column's norm);
 - weight of the layer: omega * alignment + (1 - omega) * novelty, each summing to 1 over the layers
-  (Eq. 9; Table VII names the two the other way round).
+  (Eq. 9; Table VII swaps the two names).
 
-A word's weight is the population variance of its adjacent-layer cosines over the sum of those of
-the text (Eq. 12); the text's vector is the weighted sum over layers and words, of no set length.
+A word's weight is the population variance of its adjacent-layer cosines, divided by the sum over
+the words of the text (Eq. 12). The text's vector is the weighted sum over layers and words. It is
+not normalized.
 
-The preset ``released`` is what the authors' code does instead: layers above start_layer but less
-than `window` above it have no left neighbors; the mean cosine is taken with respect to the
-projection on the window's span, and the alignment weight divided by the size of the window plus
-one; the variance is over the fused layers only. (That code also drops the last word piece of each
-text: a matter of `kept`.)
+The preset ``released`` follows the authors' code. Layers less than `window` above start_layer have
+no left neighbors. The mean cosine is taken to the projection on the window's span. The alignment
+weight is divided by the size of the window plus one. The variance is over the fused layers only.
+The code also drops the last word piece of each text, which is a matter of `mask`.
 
-Table VII's ablation replaces one part: `words` ``uniform`` gives the words of a text equal weights;
-`layers` ``uniform`` gives the fused layers equal weights, ``last`` reads the last layer alone.
+The ablation of Table VII replaces one part. `words` ``uniform`` gives the words of a text equal
+weights. `layers` ``uniform`` gives the fused layers equal weights, and ``last`` reads only the last
+layer.
 
-Edges, where the equations say nothing; no result is ever NaN or infinite for finite states:
+Cases that the equations leave open; no result is NaN or infinite for finite states:
 
 - a cosine with a zero vector is 0, and a zero vector's layer weight is 0;
 - a mean cosine below 1e-6, or negative, counts as 1e-6, so that no weight is negative;
 - novelties that are all 0 (equal layers) give the layers equal weights, zero vectors excepted
   unless all are zero;
 - variances that are all 0 (one adjacent pair, equal layers) give the words of a text equal weights;
-- a text of which no piece is kept gets the zero vector;
+- a text without a pooled piece gets the zero vector;
 - a vector whose distance from the span of others is below 1e-6 of its length is in that span: it
   adds nothing new, and as a neighbor it is left out of the basis.
 
-Arrays are NumPy's or torch's. Everything is a function of the cosines between the layers of one
-piece, which are computed in float64: where layers are nearly parallel, what is measured are small
-differences of cosines, and in float32 those are rounding noise. The last axis of most arrays is
-the pieces, so each step runs over many of them at once.
+Arrays are NumPy arrays or torch tensors. Everything is a function of the cosines between the layers
+of one piece. They are computed in float64: nearly parallel layers differ by small differences of
+cosines, which are rounding noise in float32. The last axis of most arrays is the pieces, so each
+step runs over many of them at once.
 """
 
 from __future__ import annotations
@@ -55,19 +56,20 @@ from retriever.encoders.settings import (
 from retriever.errors import ConfigError
 
 _FEWEST_LAYERS = 2
-# Squared; float32 states that are equal up to rounding are about 1e-14 apart.
+# Squared distance from a span; float32 states equal up to rounding are about 1e-14 apart.
 _SPANNED = 1e-12
+# Least mean cosine.
 _FLOOR = 1e-6
 # Cosines of states that differ by float32 rounding alone deviate by less than 1e-14.
 _NO_VARIANCE = 1e-28
-# Pieces of a step: what it works on stays in a core's caches; an accelerator wants longer steps.
+# Pieces of a step, whose arrays fit into a core's caches. An accelerator needs longer steps.
 _PIECES = 256
 _ACCELERATOR_FACTOR = 64
 
 
 @dataclass(frozen=True, slots=True)
 class SBERTWKSettings:
-    """What SBERT-WK does in a model; `EncoderSettings` says what each setting means."""
+    """Settings of SBERT-WK in a model; `EncoderSettings` explains each of them."""
 
     preset: WKPreset
     start_layer: int
@@ -79,10 +81,11 @@ class SBERTWKSettings:
 
     @classmethod
     def of(cls, settings: EncoderSettings, depth: int) -> SBERTWKSettings:
-        """Those among the settings of an encoder, with defaults for a model of `depth` layers.
+        """Complete the settings of an encoder for a model of `depth` layers.
 
-        A start layer is refused that leaves less than two layers, and for ``released`` one more
-        than the window, or the last layer would have no window.
+        Raises:
+            ConfigError: the start layer leaves less than two layers, or, for ``released``, not more
+                layers than the window.
         """
         preset = settings.wk_preset or "paper"
         window = settings.window or 2
@@ -109,7 +112,7 @@ class SBERTWKSettings:
         return cls(preset, start, window, omega, variance, words, layers)
 
     def named(self) -> dict[str, Any]:
-        """The settings of an encoder that say the same, without those that decide nothing."""
+        """Return the equivalent settings of an encoder; settings without effect are None."""
         weighted = self.layers == "weighted"
         by_variance = self.words == "variance"
         return {
@@ -124,27 +127,27 @@ class SBERTWKSettings:
 
     @property
     def first_state(self) -> int:
-        """The lowest hidden state that is read."""
+        """Lowest hidden state that is read."""
         return 0 if self.variance == "all" else self.start_layer
 
 
 class PieceWeights(NamedTuple):
-    """How SBERT-WK weights the pieces that are kept, text by text in order of place, float64."""
+    """Weights of the pooled pieces by SBERT-WK, text by text in order of position, float64."""
 
     layers: Array  # (fused layers, pieces), each column sums to 1.
     words: Array  # (pieces,), sums to 1 over each text.
 
 
-def sbert_wk(states: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> Array:
-    """The vector of each text, (texts, d) float32, not normalized.
+def sbert_wk(states: Sequence[Array], mask: Array, settings: SBERTWKSettings) -> Array:
+    """Return the vector of each text, (texts, d) float32, not normalized.
 
     `states` are the hidden states of a batch from `settings.first_state` up, each (texts, pieces,
-    d) of any floating type; `kept` is (texts, pieces) bool, the pieces that count. What is not kept
-    is not read. Gradients flow through the states, not the weights.
+    d) of any floating type. `mask` is (texts, pieces) bool; only its pieces are read. Gradients
+    flow through the states, not through the weights.
     """
-    pieces = _kept_pieces(states, kept)
-    weights = _weigh(pieces, kept, settings)
-    members = _members(kept)
+    pieces = _pooled_pieces(states, mask)
+    weights = _weigh(pieces, mask, settings)
+    members = _members(mask)
     fused = pieces[len(pieces) - len(weights.layers) :]
     parts = [
         to_float32(members * (layer * weights.words)) @ to_float32(state)
@@ -154,40 +157,42 @@ def sbert_wk(states: Sequence[Array], kept: Array, settings: SBERTWKSettings) ->
 
 
 def sbert_wk_weights(
-    states: Sequence[Array], kept: Array, settings: SBERTWKSettings
+    states: Sequence[Array], mask: Array, settings: SBERTWKSettings
 ) -> PieceWeights:
-    """The weights that `sbert_wk` gives layers and words; the same arguments."""
-    return _weigh(_kept_pieces(states, kept), kept, settings)
+    """Return the weights of layers and words in `sbert_wk`, for the same arguments."""
+    return _weigh(_pooled_pieces(states, mask), mask, settings)
 
 
-def _kept_pieces(states: Sequence[Array], kept: Array) -> list[Array]:
-    """Each state as (pieces that are kept, d)."""
-    (places,) = array_functions(kept).where(kept.reshape(-1))
+def _pooled_pieces(states: Sequence[Array], mask: Array) -> list[Array]:
+    """Return each state as (pooled pieces, d)."""
+    (places,) = array_functions(mask).where(mask.reshape(-1))
     flat = [state.reshape(-1, state.shape[-1]) for state in states]
     return flat if len(places) == len(flat[0]) else [state[places] for state in flat]
 
 
-def _members(kept: Array) -> Array:
-    """(texts, pieces that are kept) float64: 1 where a piece is of a text."""
-    xp = array_functions(kept)
-    texts = xp.arange(len(kept), device=kept.device)
-    return to_float64(xp.where(kept)[0] == texts[:, None])
+def _members(mask: Array) -> Array:
+    """Return (texts, pooled pieces) float64: 1 if a piece belongs to a text, else 0."""
+    xp = array_functions(mask)
+    texts = xp.arange(len(mask), device=mask.device)
+    return to_float64(xp.where(mask)[0] == texts[:, None])
 
 
-def _weigh(pieces: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> PieceWeights:
-    xp = array_functions(kept)
+def _weigh(pieces: Sequence[Array], mask: Array, settings: SBERTWKSettings) -> PieceWeights:
+    xp = array_functions(mask)
     count = len(pieces) - settings.start_layer + settings.first_state
-    step = _PIECES * (1 if str(kept.device) == "cpu" else _ACCELERATOR_FACTOR)
+    step = _PIECES * (1 if str(mask.device) == "cpu" else _ACCELERATOR_FACTOR)
     buffer = xp.empty(
         (min(step, len(pieces[0])), len(pieces), pieces[0].shape[1]),
         dtype=xp.float64,
-        device=kept.device,
+        device=mask.device,
     )
     parts = []
     for start in range(0, max(1, len(pieces[0])), step):
         wide = buffer[: min(step, len(pieces[0]) - start)]
         for layer, state in enumerate(pieces):
-            wide[:, layer] = getattr(state, "detach", lambda one=state: one)()[start : start + step]
+            wide[:, layer] = getattr(state, "detach", lambda layer_state=state: layer_state)()[
+                start : start + step
+            ]
         parts.append(_measure(wide, count, settings))
     beta, nu, present, variance = (
         xp.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
@@ -202,20 +207,20 @@ def _weigh(pieces: Sequence[Array], kept: Array, settings: SBERTWKSettings) -> P
         layers = xp.zeros_like(nu)
         layers[-1 if settings.layers == "last" else slice(None)] = 1
         layers = layers / layers.sum(axis=0)
-    return PieceWeights(layers, _word_weights(variance, kept, settings))
+    return PieceWeights(layers, _word_weights(variance, mask, settings))
 
 
 def _shares(amounts: Array, fallback: Array) -> Array:
-    """Each column over its sum; that of the fallback if the sum is 0."""
+    """Divide each column by its sum; use the column of `fallback` if the sum is 0."""
     amounts = array_functions(amounts).where(amounts.sum(axis=0) > 0, amounts, fallback)
     return amounts / amounts.sum(axis=0)
 
 
-def _word_weights(variance: Array, kept: Array, settings: SBERTWKSettings) -> Array:
-    """(pieces,), summing to 1 over each text; Eq. 12."""
-    xp = array_functions(kept)
-    members = _members(kept)
-    owners = xp.where(kept)[0]
+def _word_weights(variance: Array, mask: Array, settings: SBERTWKSettings) -> Array:
+    """Return (pieces,) weights that sum to 1 over each text; Eq. 12."""
+    xp = array_functions(mask)
+    members = _members(mask)
+    owners = xp.where(mask)[0]
     if settings.words == "uniform":
         variance = xp.zeros_like(variance)
     amounts = xp.where((members @ variance)[owners] > 0, variance, 1.0)
@@ -225,13 +230,13 @@ def _word_weights(variance: Array, kept: Array, settings: SBERTWKSettings) -> Ar
 def _measure(
     states: Array, count: int, settings: SBERTWKSettings
 ) -> tuple[Array, Array, Array, Array]:
-    """Alignment, novelty, whether a vector is not zero, and variance of some pieces.
+    """Return alignment, novelty, presence and variance of pieces.
 
-    `states` are (pieces, layers, d) float64; the last `count` layers are fused, all of them enter
-    the population variance of the adjacent-layer cosines. All but that are (count, pieces).
+    `states` are (pieces, layers, d) float64. The last `count` layers are fused. All layers enter
+    the (pieces,) population variance of the adjacent-layer cosines. The other three are (count,
+    pieces); presence is 1 for a vector that is not zero.
     """
     xp = array_functions(states)
-    released = settings.preset == "released"
     # (layers, layers, pieces)
     gram = xp.moveaxis(states @ states.swapaxes(1, 2), 0, -1)
     inverse = _inverse_root(_diagonal(gram, 0), 0.0)
@@ -239,7 +244,16 @@ def _measure(
     adjacent = _diagonal(cosines, 1)
     variance = xp.square(adjacent - adjacent.mean(axis=0)).mean(axis=0)
     variance = xp.where(variance > _NO_VARIANCE, variance, 0.0)
+    beta, nu, present = _align(cosines, inverse, count, settings)
+    return beta, nu, present, variance
 
+
+def _align(
+    cosines: Array, inverse: Array, count: int, settings: SBERTWKSettings
+) -> tuple[Array, Array, Array]:
+    """Return alignment, novelty and presence of the last `count` layers, (count, pieces) each."""
+    xp = array_functions(cosines)
+    released = settings.preset == "released"
     skip = len(cosines) - count
     present = to_float64(inverse[skip:] > 0)
     reach = min(settings.window, count - 1)
@@ -247,7 +261,7 @@ def _measure(
     padded = xp.zeros(
         (count + 2 * reach, count + 2 * reach, cosines.shape[2]),
         dtype=xp.float64,
-        device=states.device,
+        device=cosines.device,
     )
     padded[reach : reach + count, reach : reach + count] = cosines[skip:, skip:]
     for layer in range(count):
@@ -266,7 +280,7 @@ def _measure(
             for layer in layers
         ],
         dtype=xp.float64,
-        device=states.device,
+        device=cosines.device,
     )[:, None]
     beta = total / sizes
     if released:
@@ -276,23 +290,24 @@ def _measure(
         beta = xp.clip(beta, _FLOOR, None)
     beta = xp.where(present > 0, beta, xp.inf)
     nu = xp.sqrt(xp.where(outside > _SPANNED, outside, 0.0))
-    return beta, nu, present, variance
+    return beta, nu, present
 
 
 def _compare(
     cosines: Array, margin: int, layers: range, offsets: Sequence[int]
 ) -> tuple[Array, Array]:
-    """The unit vectors of a run of layers against their windows: sum of cosines, squared rest.
+    """Compare consecutive layers with their windows: sum of cosines, and squared distance.
 
-    The rows of the Cholesky factor of the cosines of the window and the vector, unrolled; a
-    neighbor in the span of those before it gets a column of zeros. `cosines` have `margin` layers
-    of zeros at both ends; both results are (layers, pieces).
+    The distance is from a unit vector to the span of its window. It is the last pivot of the
+    Cholesky factor of the cosines of window and vector, computed row by row. A neighbor in the span
+    of earlier ones gets a column of zeros. `cosines` have `margin` layers of zeros at both ends.
+    Both results are (layers, pieces).
     """
 
-    def between(one: int, other: int) -> Array:
-        first = margin + min(one, other)
-        diagonal = _diagonal(cosines, abs(one - other))
-        return diagonal[first + layers.start : first + layers.stop]
+    def between(first_offset: int, second_offset: int) -> Array:
+        row = margin + min(first_offset, second_offset)
+        diagonal = _diagonal(cosines, abs(first_offset - second_offset))
+        return diagonal[row + layers.start : row + layers.stop]
 
     factor: list[list[Array]] = []
     inverse: list[Array] = []
@@ -300,10 +315,10 @@ def _compare(
     for place in (*offsets, 0):
         row: list[Array] = []
         pivot = between(place, place)
-        for column, done in enumerate(factor):
+        for column, factor_row in enumerate(factor):
             value = between(offsets[column], place)
-            for one, other in zip(row, done, strict=True):
-                value = value - one * other
+            for term, factor_term in zip(row, factor_row, strict=True):
+                value = value - term * factor_term
             value = value * inverse[column]
             pivot = pivot - value * value
             row.append(value)
@@ -317,7 +332,7 @@ def _diagonal(square: Array, offset: int) -> Array:
 
 
 def _inverse_root(values: Array, above: float) -> Array:
-    """1 over the root where a value is above a limit, else 0."""
+    """Return 1 / sqrt(value) where a value is above a limit, else 0."""
     xp = array_functions(values)
     large = values > above
     return xp.where(large, 1 / xp.sqrt(xp.where(large, values, 1.0)), 0.0)

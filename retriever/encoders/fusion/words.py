@@ -1,6 +1,6 @@
 """Whole words of word pieces, and the weight of each in an SBERT-WK vector.
 
-Words are those of the analyzer: letters and digits of any script with their marks and inner
+Words are divided like in the analyzer: letters and digits of any script with their marks and inner
 apostrophes, and each CJK ideograph by itself.
 """
 
@@ -27,27 +27,27 @@ Unit = Literal["word", "piece"]
 
 
 def word_spans(text: str) -> list[Span]:
-    """(start, stop) of each word of the text, ascending, disjoint."""
+    """Return the (start, stop) of each word of the text, ascending and disjoint."""
     analyzer = Analyzer(AnalyzerSettings(NO_LANGUAGE, division="plain"))
-    # A word whose normal form consists of several words is listed several times.
+    # The analyzer repeats a word whose normal form consists of several words.
     return list(dict.fromkeys((start, stop) for _, start, stop in analyzer.spans(text)))
 
 
 def word_of_pieces(pieces: Sequence[Span], words: Sequence[Span]) -> NDArray[np.int64]:
-    """The word of each piece: the first one that it shares a character with; -1 for none."""
+    """Return the first word that each piece shares a character with; -1 for none."""
     stops = [stop for _, stop in words]
-    found = np.full(len(pieces), -1, np.int64)
-    for place, (start, stop) in enumerate(pieces):
+    words_of_pieces = np.full(len(pieces), -1, np.int64)
+    for piece, (start, stop) in enumerate(pieces):
         word = bisect_right(stops, start)
         if start < stop and word < len(words) and words[word][0] < stop:
-            found[place] = word
-    return found
+            words_of_pieces[piece] = word
+    return words_of_pieces
 
 
 def word_vectors(
     states: NDArray[np.floating], owners: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The mean vector of each word's pieces, layer by layer."""
+    """Return the words that have pieces, and the mean vector of each in every layer."""
     words, places = np.unique(owners[owners >= 0], return_inverse=True)
     shares = np.zeros((len(words), len(owners)))
     shares[places, np.flatnonzero(owners >= 0)] = 1
@@ -59,58 +59,58 @@ def word_vectors(
 class WeightedWord:
     """A word, a word piece, a punctuation mark or a special token of a text."""
 
-    text: str  # As in the text; pieces and special tokens as the tokenizer writes them.
+    text: str  # Spelled as in the text; pieces and special tokens as in the tokenizer.
     # Character offsets in the text; None for special tokens and pieces of the prompt.
     start: int | None
     stop: int | None
     weight: float  # In [0, 1]; the weights of a text sum to 1.
-    # Weights of the fused layers, from the start layer on, which sum to 1; for a word of several
-    # pieces their mean, weighted by the pieces' weights.
+    # Weights of the fused layers from the start layer on; they sum to 1. A word of several pieces
+    # has their mean, weighted by the weights of the pieces.
     layers: tuple[float, ...]
 
 
 def word_weights(
     text: str, states: TextStates, settings: SBERTWKSettings, unit: Unit
 ) -> list[WeightedWord]:
-    """The weights of the words or pieces that the mask includes, in the order of the text."""
+    """Return the weights of the pooled words or pieces, in the order of the text."""
     if not states.kept.any():
         raise BadInputError(
             "expected a text with word pieces that are pooled, found none; give more text or use "
             "--special-tokens keep"
         )
     hidden = list(states.states[settings.first_state :, None])
-    found = sbert_wk_weights(hidden, states.kept[None], settings)
-    words = found.words
-    layers = found.layers.T
-    kept = np.flatnonzero(states.kept)
+    weights = sbert_wk_weights(hidden, states.kept[None], settings)
+    words = weights.words
+    layers = weights.layers.T
+    pooled = np.flatnonzero(states.kept)
     weighted = []
-    for places in _units(text, states, kept.tolist(), unit):
+    for places in _units(text, states, pooled.tolist(), unit):
         shares = words[places]
         total = float(shares.sum())
         mean = shares @ layers[places] / total if total > 0 else layers[places].mean(axis=0)
-        surface, start, stop = _named(text, states, kept[places].tolist(), unit)
+        surface, start, stop = _read_surface(text, states, pooled[places].tolist(), unit)
         weighted.append(WeightedWord(surface, start, stop, total, tuple(mean.tolist())))
     return weighted
 
 
-def _units(text: str, states: TextStates, kept: list[int], unit: Unit) -> Iterator[list[int]]:
-    """Positions in `kept` of the pieces of each unit."""
+def _units(text: str, states: TextStates, pooled: list[int], unit: Unit) -> Iterator[list[int]]:
+    """Yield the positions in `pooled` of the pieces of each unit."""
     spans = states.spans
     owners = word_of_pieces(spans, word_spans(text))
 
     def unit_of(position: int) -> Hashable:
-        place = kept[position]
-        start, stop = spans[place]
+        piece = pooled[position]
+        start, stop = spans[piece]
         if unit == "piece" or start == stop:
-            return place
-        # Byte-level tokenizers make several pieces of one character, all with its span.
-        return ("word", owners[place]) if owners[place] >= 0 else (start, stop)
+            return piece
+        # Byte-level tokenizers divide a character into several pieces with the same span.
+        return ("word", owners[piece]) if owners[piece] >= 0 else (start, stop)
 
-    for _, positions in groupby(range(len(kept)), unit_of):
+    for _, positions in groupby(range(len(pooled)), unit_of):
         yield list(positions)
 
 
-def _named(
+def _read_surface(
     text: str, states: TextStates, places: list[int], unit: Unit
 ) -> tuple[str, int | None, int | None]:
     spans = [states.spans[place] for place in places]

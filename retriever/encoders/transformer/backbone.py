@@ -18,22 +18,23 @@ if TYPE_CHECKING:
     import torch
     from torch.utils.hooks import RemovableHandle
 
+# Text that shows the special tokens around a text.
 _PROBE = "a"
 Visit = Callable[[int, "torch.Tensor"], None]
-# The window of a model whose positions have no end, unless its tokenizer names one.
+# Window of a model without a limit of positions, unless its tokenizer names one.
 NO_LIMIT = 10**9
-# Characters of a library's own message that are shown: some of them fill a screen.
+# Most characters of a library's message to show.
 _REASON = 240
-# What configurations call the dropout of attention weights.
+# Keys of configurations for the dropout of attention weights.
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
-# The number of rows that the layout is chosen for; others work as well.
+# Number of rows that the packed layout of weights is optimized for.
 _ROWS = 1536
-# Layers that share their weights, of a model in use.
+# Most layers of a model whose layers share their weights.
 _MOST_LAYERS = 1000
 
 
 def read_special_tokens(tokenizer: Any) -> SpecialTokens:
-    """Find out by comparing a text with and without them."""
+    """Find the special tokens around a text by encoding it with and without them."""
     encoded = tokenizer(_PROBE, return_token_type_ids=True)
     ids = list(encoded["input_ids"])
     bare = list(tokenizer(_PROBE, add_special_tokens=False)["input_ids"])
@@ -49,26 +50,26 @@ def read_special_tokens(tokenizer: Any) -> SpecialTokens:
     return SpecialTokens(
         before,
         after,
-        _place(ends, tokenizer.cls_token_id),
-        _place(ends[::-1], tokenizer.sep_token_id),
+        _find_token(ends, tokenizer.cls_token_id),
+        _find_token(ends[::-1], tokenizer.sep_token_id),
         tuple(kinds) if any(kinds) else (),
     )
 
 
-def _place(ends: Sequence[tuple[int, int]], wanted: int | None) -> int | None:
-    return next((place for place, id_ in ends if id_ == wanted), None)
+def _find_token(ends: Sequence[tuple[int, int]], token_id: int | None) -> int | None:
+    return next((place for place, id_ in ends if id_ == token_id), None)
 
 
 class ReachedError(Exception):
-    """The highest layer that is needed is computed: the model can stop."""
+    """Raised when the highest needed layer is computed, to stop the forward pass."""
 
 
 def _register_hooks(
     modules: Sequence[torch.nn.Module], pieces_first: bool, layers: Collection[int], visit: Visit
 ) -> list[RemovableHandle]:
-    """Make a forward pass show each hidden state of `layers` to `visit`, and stop after the last.
+    """Register hooks that pass each hidden state of `layers` to `visit`.
 
-    It stops with ReachedError.
+    The forward pass stops after the highest layer with ReachedError.
     """
     highest = max(layers)
     calls = 0
@@ -79,24 +80,24 @@ def _register_hooks(
         if layer == highest:
             raise ReachedError
 
-    def before(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def show_input(_: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if calls == 0:
-            show(0, arguments[0] if arguments else named["hidden_states"])
+            show(0, positional[0] if positional else keywords["hidden_states"])
 
-    def after(_: Any, __: Any, output: Any) -> None:
+    def show_output(_: Any, __: Any, output: Any) -> None:
         nonlocal calls
         calls += 1
         show(calls, output[0] if isinstance(output, tuple) else output)
 
     return [
-        modules[0].register_forward_pre_hook(before, with_kwargs=True),
-        *(module.register_forward_hook(after) for module in modules),
+        modules[0].register_forward_pre_hook(show_input, with_kwargs=True),
+        *(module.register_forward_hook(show_output) for module in modules),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Padded inputs of a model, and the number of real word pieces of each text."""
+    """Padded inputs of a model, and the number of word pieces of each text."""
 
     inputs: dict[str, torch.Tensor]
     lengths: torch.Tensor
@@ -104,7 +105,7 @@ class Batch:
 
 
 class Backbone(PairReader):
-    """A model on one device, and its tokenizer."""
+    """A pretrained model on a device, and its tokenizer."""
 
     def __init__(
         self,
@@ -118,59 +119,63 @@ class Backbone(PairReader):
         require_torch(f"running {folder.name} in torch")
         import torch
 
-        # Whether `run` multiplies in bfloat16 although the weights are float32.
+        # Whether `run` multiplies float32 weights in bfloat16.
         self.autocast = False
         self._trainable = training
         self._dropout = _attention_dropout(folder)
-        self.device = _device(device)
+        self.device = _open_device(device)
         loaded = _load_pretrained(folder, dtype, training=training, auto=auto)
         self._tokenizer, model, report = loaded
-        # Not all parameters follow the requested type (XLNet's attention does not).
+        # Some parameters do not follow the requested type, such as those of XLNet's attention.
         self.model: Any = model.train(training).to(self.device, getattr(torch, dtype))
         if hasattr(model.config, "use_mems_eval"):
-            # XLNet would keep every layer's states for a text to come.
+            # XLNet would keep the states of every layer for the next text.
             model.config.use_mems_eval = False
         if not training:
             pack_linear(self.model)
         self._path = folder.path
         self._architecture = folder.architecture
-        # Whether there is one that the file has weights for.
+        # Whether the file has weights for a pooler.
         self._has_pooler = getattr(model, "pooler", None) is not None and not any(
             str(name).startswith("pooler.") for name in report["missing_keys"]
         )
         self.depth = int(model.config.num_hidden_layers)
         self.width = int(model.config.hidden_size)
-        self.positions = _positions(model)
+        self.positions = _count_positions(model)
         self.max_length = min(self.positions, int(self._tokenizer.model_max_length))
         self.special = read_special_tokens(self._tokenizer)
         self.pads_left = self._tokenizer.padding_side == "left"
         self._pad = int(self._tokenizer.pad_token_id or 0)
 
     def want(self, layers: Collection[int]) -> None:
-        """An encoder of this model reads these hidden states; see `SharedBackbone`."""
+        """Register the hidden states that an encoder reads; see `SharedBackbone`."""
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
-        """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
-        cut = {"truncation": max_length is not None, "max_length": max_length}
-        ids: list[list[int]] = self._read(texts, **cut)["input_ids"] if texts else []
+        """Return the word-piece ids of each text with special tokens, cut to `max_length` ids."""
+        truncation = {"truncation": max_length is not None, "max_length": max_length}
+        ids: list[list[int]] = self._read(texts, **truncation)["input_ids"] if texts else []
         return ids
 
     def _read(self, texts: Sequence[str], **options: Any) -> Any:
-        plain = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-        return self._tokenizer(list(texts), **plain, **options)
+        ids_only = {
+            "return_attention_mask": False,
+            "return_token_type_ids": False,
+            "verbose": False,
+        }
+        return self._tokenizer(list(texts), **ids_only, **options)
 
     def _read_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int | None
     ) -> tuple[list[list[int]], list[list[int]]]:
         if not left:
             return [], []
-        cut = {"truncation": max_length is not None, "max_length": max_length}
-        plain = {"return_token_type_ids": True, "verbose": False}
-        encoded = self._tokenizer(list(left), list(right), **cut, **plain)
+        truncation = {"truncation": max_length is not None, "max_length": max_length}
+        options = {"return_token_type_ids": True, "verbose": False}
+        encoded = self._tokenizer(list(left), list(right), **truncation, **options)
         return encoded["input_ids"], encoded["token_type_ids"]
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of each word piece, special tokens left out."""
+        """Return the (start, stop) character offsets of each word piece, without special tokens."""
         encoded = self._tokenizer(
             text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
         )
@@ -179,24 +184,24 @@ class Backbone(PairReader):
     def tokenize_with_offsets(
         self, texts: Sequence[str]
     ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
-        """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
+        """Return the ids of whole texts and their offsets, (0, 0) for special tokens."""
         if not texts:
             return [], []
         encoded = self._read(texts, return_offsets_mapping=True)
         special = self.special
-        # A special token that stands for a piece of text, such as [UNK], has its offsets.
+        # Only special tokens around the text get (0, 0); [UNK] keeps the offsets of its text.
         for row in encoded["offset_mapping"]:
             row[: special.before] = [(0, 0)] * special.before
             row[len(row) - special.after :] = [(0, 0)] * special.after
         return encoded["input_ids"], encoded["offset_mapping"]
 
     def piece_names(self, ids: Sequence[int]) -> list[str]:
-        """Word pieces as the tokenizer writes them."""
+        """Return word pieces in the tokenizer's spelling."""
         names: list[str] = self._tokenizer.convert_ids_to_tokens(list(ids))
         return names
 
     def batch(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] = ()) -> Batch:
-        """Pad word-piece ids, special tokens included, to the longest."""
+        """Pad word-piece ids, special tokens included, to the longest text."""
         import torch
 
         lengths = [len(row) for row in ids]
@@ -222,7 +227,7 @@ class Backbone(PairReader):
         return Batch(inputs, sizes, longest)
 
     def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
-        """Compute hidden states from the lowest up to the highest of `layers`, and no further."""
+        """Compute hidden states up to the highest of `layers`; pass each to `visit`."""
         if not self.autocast:
             self._run(batch, layers, visit)
             return
@@ -231,19 +236,19 @@ class Backbone(PairReader):
         states: list[tuple[int, torch.Tensor]] = []
         with torch.autocast(self.device.type, torch.bfloat16):
             self._run(batch, layers, lambda *seen: states.append(seen))
-        # What is done with the states is done in full precision.
+        # `visit` runs in full precision.
         for layer, state in states:
             visit(layer, state)
 
     def _run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
         if self._architecture is None:
-            # The one hidden state that every architecture gives.
+            # The only hidden state that every architecture returns.
             visit(max(layers), self.model(**batch.inputs).last_hidden_state)
             return
         pieces_first = self._architecture.pieces_first
         handles = _register_hooks(self.layers(), pieces_first, layers, visit)
-        # Not in a context manager: since Python 3.12 an exception that is thrown into a generator
-        # stays in a cycle with its traceback, which holds every layer's tensors.
+        # No context manager: since Python 3.12 an exception thrown into a generator stays in a
+        # cycle with its traceback, which keeps the tensors of every layer.
         try:
             self.model(**batch.inputs)
         except ReachedError:
@@ -253,9 +258,9 @@ class Backbone(PairReader):
                 handle.remove()
 
     def top_cls(self, batch: Batch) -> torch.Tensor:
-        """The last hidden state of [CLS], (texts, width), with gradients if they are needed.
+        """Return the last hidden state of [CLS], (texts, width), with gradients if needed.
 
-        Of a model without [CLS] it is that of the first piece.
+        For a model without [CLS], return the state of the first piece.
         """
         import torch
 
@@ -265,35 +270,36 @@ class Backbone(PairReader):
         return states[torch.arange(len(places), device=states.device), places]
 
     def save(self, folder: Path, model: Any = None, window: int | None = None) -> None:
-        """Write model and tokenizer as transformers does, weights as safetensors.
+        """Write model and tokenizer in the format of transformers, weights as safetensors.
 
-        In place of its own model it writes one that contains it; the tokenizer gets the window.
+        `model`, which contains the backbone's own model, is written in its place. `window` is
+        stored with the tokenizer.
         """
         if not self._trainable:
             raise ConfigError("a model that was not loaded for training cannot be saved")
         model = self.model if model is None else model
         limit = self._tokenizer.model_max_length
         with _quiet_transformers():
-            # As it was before training.
+            # Restore the dropout that training sets to 0.
             model.config.update(self._dropout)
-            # A tokenizer would save the window of its last call.
+            # Reset the truncation of the last call, which the tokenizer would save.
             self.tokenize([""])
             model.save_pretrained(folder)
             self._tokenizer.model_max_length = window or limit
             self._tokenizer.save_pretrained(folder)
             self._tokenizer.model_max_length = limit
         for path in folder.glob("*.safetensors"):
-            # safetensors writes files that only their owner can read; use the usual permissions.
+            # safetensors makes files readable by their owner only; use the usual permissions.
             path.chmod((folder / "config.json").stat().st_mode)
 
     def layers(self) -> list[torch.nn.Module]:
-        """The distinct modules that compute the layers, from the lowest one up."""
+        """Return the distinct modules that compute the layers, from the lowest up."""
         self.require_layers()
         assert self._architecture is not None
         return list(self.model.get_submodule(self._architecture.layers))
 
     def require_layers(self) -> None:
-        """Check that every hidden state can be read."""
+        """Raise ConfigError unless every hidden state can be read."""
         if self._architecture is None:
             raise ConfigError(
                 f"layers: the layers of a {self.model.config.model_type} model cannot be read one "
@@ -301,7 +307,7 @@ class Backbone(PairReader):
             )
 
     def require_pooler(self) -> None:
-        """Check that `pooler` can be called."""
+        """Raise ConfigError unless the model has a pooler with weights."""
         if not self._has_pooler:
             raise ConfigError(
                 f"head: this {self.model.config.model_type} model has neither a pooler with "
@@ -309,7 +315,7 @@ class Backbone(PairReader):
             )
 
     def pooler(self, vectors: torch.Tensor) -> torch.Tensor:
-        """The model's own pooler, made for the top layer's [CLS]; (texts, width) float32 each."""
+        """Apply the model's pooler, trained on the last [CLS], to (texts, width) float32."""
         vectors = vectors.to(self.model.dtype)
         activation = getattr(self.model, "pooler_activation", None)
         if activation is not None:
@@ -322,19 +328,19 @@ class Backbone(PairReader):
 def _load_pretrained(
     folder: ModelFolder, dtype: Dtype, *, training: bool, auto: str = "AutoModel"
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """Load the tokenizer, the module and the report of what its weights lack."""
+    """Load tokenizer and model; return them with transformers' report of missing weights."""
     import torch
     import transformers
 
     _require_plausible(folder)
     trainable: dict[str, Any] = {}
     if training:
-        # Attention with a fast gradient, without the dropout that costs a fifth of the time.
+        # Attention with a fast gradient. Its dropout would cost a fifth of the time.
         trainable = {"attn_implementation": "eager"}
         trainable |= dict.fromkeys(_attention_dropout(folder), 0.0)
     try:
         with _quiet_transformers():
-            # Code that comes with a model is never run: a prompt would offer to.
+            # Never run code that comes with a model; without this, transformers would ask.
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder.path, local_files_only=True, trust_remote_code=False
             )
@@ -351,7 +357,7 @@ def _load_pretrained(
     except MemoryError:
         raise
     except Exception as error:
-        # The libraries have an error of their own for each thing that a file can have wrong.
+        # The libraries raise various errors for damaged files.
         reason = " ".join(str(error).split())[:_REASON] or type(error).__name__
         raise ModelError(f"{folder.path}: the model cannot be loaded: {reason}") from error
     if model.config.is_encoder_decoder or not hasattr(model.config, "hidden_size"):
@@ -364,20 +370,20 @@ def _load_pretrained(
 
 
 def _require_plausible(folder: ModelFolder) -> None:
-    """Refuse sizes in config.json that the weights cannot have, before memory is taken for them."""
+    """Refuse sizes in config.json that exceed the weights, before memory is allocated."""
     config = folder.config
     stored = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
     layers, width, words = (
-        # Null is the same as nothing.
+        # Null means the same as a missing key.
         max((config.get(name) or 1 for name in names), default=1)
         for names in (LAYERS, WIDTHS, ("vocab_size",))
     )
     if folder.architecture is not None:
-        # Others may compute positions.
+        # Unknown architectures may compute positions.
         for name in ("max_position_embeddings", "type_vocab_size"):
             rows = config.get(name)
             words += rows if isinstance(rows, int) and rows > 0 else 0
-    # The layers of ALBERT are one. A number takes a byte at least.
+    # ALBERT stores one layer. A number takes at least one byte.
     shared = config.get("model_type") == "albert"
     numbers = max(
         width * width * (1 if shared else layers), words * (config.get("embedding_size") or width)
@@ -392,12 +398,12 @@ def _require_plausible(folder: ModelFolder) -> None:
 
 
 def _attention_dropout(folder: ModelFolder) -> dict[str, Any]:
-    """The dropout of attention weights in a model's configuration, by its name there."""
+    """Return the dropout of attention weights in a model's configuration, by key."""
     return {name: folder.config[name] for name in _ATTENTION_DROPOUT if name in folder.config}
 
 
 def _require_weights(folder: ModelFolder, report: dict[str, Any]) -> None:
-    """Refuse what transformers fills up with random numbers; the pooler's output is not read."""
+    """Refuse missing weights, which transformers makes up at random; a pooler may miss them."""
     missing = [str(name) for name in report["missing_keys"] if not str(name).startswith("pooler.")]
     misshapen = [str(name) for name, *_ in report["mismatched_keys"]]
     for what, names in (("are missing", missing), ("have another shape", misshapen)):
@@ -410,7 +416,7 @@ def _require_weights(folder: ModelFolder, report: dict[str, Any]) -> None:
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Keep transformers' loading report and progress bar off the caller's terminal."""
+    """Suppress transformers' loading report and progress bar."""
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
@@ -426,10 +432,10 @@ def _quiet_transformers() -> Iterator[None]:
 
 
 def pack_linear(model: Any) -> None:
-    """Replace the linear layers of a model on the CPU, in place; elsewhere do nothing.
+    """Replace the linear layers of a model on the CPU by packed ones, in place.
 
-    PyTorch passes a plain weight to oneDNN or MKL, which lay it out again on every call. The
-    operators that torch.compile packs weights with do it once. Results differ by rounding alone.
+    PyTorch passes a plain weight to oneDNN or MKL, which change its layout on every call. The
+    operators of torch.compile change it once. Results differ only by rounding.
     """
     import torch
 
@@ -459,7 +465,7 @@ def pack_linear(model: Any) -> None:
                 setattr(parent, name, PackedLinear(child))
 
 
-def _device(name: str | None) -> torch.device:
+def _open_device(name: str | None) -> torch.device:
     import torch
 
     if name is None:
@@ -473,8 +479,8 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-def _positions(model: Any) -> int:
-    """The most word pieces, special tokens included, that the model has positions for."""
+def _count_positions(model: Any) -> int:
+    """Return the number of positions for word pieces, special tokens included."""
     limit = int(getattr(model.config, "max_position_embeddings", 0) or 0)
     if limit <= 0:
         limit = NO_LIMIT
@@ -482,40 +488,40 @@ def _positions(model: Any) -> int:
     embeddings = getattr(embeddings, "position_embeddings", None)
     offset = getattr(embeddings, "padding_idx", None)
     if offset is not None:
-        # RoBERTa and its kin number positions from padding_idx + 1.
+        # RoBERTa and related models number positions from padding_idx + 1.
         limit -= int(offset) + 1
     return limit
 
 
 class SharedBackbone(Backbone):
-    """Keeps the word pieces and hidden states of its last batch.
+    """A backbone that caches the word pieces and hidden states of its last batch.
 
-    Encoders that get the same batch one after the other cost one forward pass.
+    Encoders that read the same batch one after the other share a forward pass.
     """
 
     def __init__(self, folder: ModelFolder, device: str | None, dtype: Dtype) -> None:
         super().__init__(folder, device, dtype)
-        self._wanted: set[int] = set()
+        self._layers: set[int] = set()
         self._ids: list[list[int]] = []
         self._batch: Batch | None = None
         self._states: dict[int, torch.Tensor] = {}
-        self._asked: tuple[list[str], int | None] = ([], None)
-        self._found: list[list[int]] = []
+        self._last_call: tuple[list[str], int | None] = ([], None)
+        self._last_ids: list[list[int]] = []
 
     def want(self, layers: Collection[int]) -> None:
-        """Compute these hidden states too from the next batch on."""
-        self._wanted |= set(layers)
+        """Register hidden states to compute from the next batch on."""
+        self._layers |= set(layers)
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
-        """See `Backbone`; the texts of the last call are not tokenized again."""
-        asked = (list(texts), max_length)
-        if asked != self._asked:
-            self._asked = asked
-            self._found = super().tokenize(texts, max_length)
-        return list(self._found)
+        """Tokenize texts; return the last result for the same texts. See `Backbone`."""
+        call = (list(texts), max_length)
+        if call != self._last_call:
+            self._last_call = call
+            self._last_ids = super().tokenize(texts, max_length)
+        return list(self._last_ids)
 
     def batch(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] = ()) -> Batch:
-        """See `Backbone`; returns the last batch if the word pieces are the same."""
+        """Pad word pieces; return the last batch for the same pieces. See `Backbone`."""
         if types:
             return super().batch(ids, types)
         rows = [list(row) for row in ids]
@@ -526,20 +532,20 @@ class SharedBackbone(Backbone):
         return self._batch
 
     def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
-        """See `Backbone`; the states of the last batch are computed only once."""
+        """Compute hidden states, those of the last batch only once. See `Backbone`."""
         if batch is not self._batch:
             super().run(batch, layers, visit)
             return
         if not self._states.keys() >= set(layers):
             states: dict[int, torch.Tensor] = {}
-            super().run(batch, self._wanted | set(layers), states.__setitem__)
+            super().run(batch, self._layers | set(layers), states.__setitem__)
             self._states = states
         for layer in sorted(set(layers)):
             visit(layer, self._states[layer])
 
 
 def sharing() -> Callable[[ModelFolder, str | None, Dtype], SharedBackbone]:
-    """A maker of backbones that gives the same one for the same weights and number format."""
+    """Return a factory that shares a backbone among equal weights and number formats."""
     backbones: dict[tuple[str, Dtype], SharedBackbone] = {}
 
     def backbone_of(folder: ModelFolder, device: str | None, dtype: Dtype) -> SharedBackbone:

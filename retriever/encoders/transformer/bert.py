@@ -1,7 +1,8 @@
 """BERT and MPNet without torch: weights, the forward pass for every backend, and NumPy's.
 
-Devlin et al. 2019 and Song et al. 2020: post-norm layers, the exact GELU, and for MPNet a learned
-bias of attention for the distance of two pieces (T5's buckets, Raffel et al. 2020, Sec. 2.1).
+Sources: Devlin et al. 2019 and Song et al. 2020. Layers are post-norm with the exact GELU. MPNet
+adds a learned attention bias for the distance of two pieces, in the buckets of T5 (Raffel et al.
+2020, Sec. 2.1).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Floats = NDArray[np.float32]
 _FILE = "model.safetensors"
 _WORDS = "embeddings.word_embeddings.weight"
 _HEADER_LENGTH = 8
-# Whatever its configuration says.
+# Id of MPNet's padding token. Its configuration may name another.
 _MPNET_PADDING = 1
-# Where the two architectures keep the parts of a layer.
+# Names of the parts of a layer in the two architectures.
 _PARTS: dict[str, dict[str, str]] = {
     "bert": {
         "query": "attention.self.query",
@@ -50,12 +51,12 @@ _COMMON = {
     "outer": "output.dense",
     "outer_norm": "output.LayerNorm",
 }
-# Of MPNet, which fixes them.
+# Buckets of distances, and the distance of the last bucket; fixed by MPNet.
 _BUCKETS = 32
 _FARTHEST = 128
 Integers = NDArray[np.int64]
-# erf(x) is about x P(x²) / Q(x²) on [-4, 4], and 1 beyond in single precision. A least-squares fit
-# with weights raised where the error was largest; that of the result is below 5e-7.
+# Coefficients of erf(x) = x P(x²) / Q(x²) on [-4, 4]; beyond, it is ±1 in single precision. They
+# are a reweighted least-squares fit with an error below 5e-7.
 _NUMERATOR = (
     1.128378987312317,
     0.19624891877174377,
@@ -73,16 +74,17 @@ _DENOMINATOR = (
     3.748093877220526e-05,
 )
 _ENDS = np.float32(4)
+# Held while the number of BLAS threads is changed.
 _BUSY = threading.Lock()
 
 
 class UnsupportedModelError(Exception):
-    """A model that these backends do not run; torch may."""
+    """Raised for a model that the backends without torch do not support."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Affine:
-    """A linear layer, or the scale and shift of a layer norm; the name is unique in the model."""
+    """A linear layer, or the scale and shift of a layer norm. Its name is unique in the model."""
 
     name: str
     weight: Floats
@@ -105,7 +107,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """All that hidden states depend on."""
+    """The weights of a model and the sizes that hidden states depend on."""
 
     words: Floats
     positions: Floats
@@ -115,12 +117,12 @@ class Weights:
     heads: int
     epsilon: float
     width: int  # Components of a hidden state.
-    longest: int  # The most word pieces that there are positions for.
-    padding: int | None  # The id of the padding token where it shifts positions.
-    distances: Floats | None  # (buckets, heads), added to attention for the distance of pieces.
+    longest: int  # Number of positions for word pieces.
+    padding: int | None  # Id of the padding token, if it shifts positions.
+    distances: Floats | None  # (buckets, heads) attention bias for the distance of pieces.
 
     def places(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(texts, pieces) rows of `positions`, for ids of that shape."""
+        """Return the (texts, pieces) rows of `positions` for ids of that shape."""
         if self.padding is None:
             return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
         real = ids != self.padding
@@ -129,7 +131,7 @@ class Weights:
 
 
 def read_weights(folder: ModelFolder) -> Weights:
-    """Map the weights of a model into memory; nothing is read before it is used."""
+    """Map the weights of a model into memory. They are read on first use."""
     config = folder.config
     kind = str(config.get("model_type"))
     if (
@@ -147,16 +149,17 @@ def read_weights(folder: ModelFolder) -> Weights:
 
 
 def read_pooler(folder: ModelFolder, width: int) -> tuple[Floats, Floats]:
-    """(width, width) weights and (width,) bias of a model's pooler, which ends in a tanh."""
+    """Return the (width, width) weights and (width,) bias of a model's pooler."""
     tensors = map_tensors(folder.path / _FILE)
-    name = next((one for one in tensors if one.endswith("pooler.dense.weight")), None)
+    suffix = "pooler.dense.weight"
+    name = next((tensor for tensor in tensors if tensor.endswith(suffix)), None)
     if name is None or tensors[name].shape != (width, width):
         raise UnsupportedModelError(f"{folder.path}: no pooler")
     return tensors[name], tensors[name.removesuffix("weight") + "bias"]
 
 
 def map_tensors(path: Path) -> dict[str, Floats]:
-    """The float32 tensors of a safetensors file by name, memory-mapped."""
+    """Map the float32 tensors of a safetensors file into memory, by name."""
     tensors = {}
     try:
         data: NDArray[np.uint8] = np.memmap(path, np.uint8, "c")
@@ -199,10 +202,12 @@ def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -
     if width % heads:
         raise ValueError(f"{heads} attention heads do not divide the width {width}")
     relative = kind == "mpnet"
-    named = ("word", "position") if relative else ("word", "position", "token_type")
-    tables = {one: tensors[f"{prefix}embeddings.{one}_embeddings.weight"] for one in named}
+    table_names = ("word", "position") if relative else ("word", "position", "token_type")
+    tables = {
+        table: tensors[f"{prefix}embeddings.{table}_embeddings.weight"] for table in table_names
+    }
     distances = tensors[f"{prefix}encoder.relative_attention_bias.weight"] if relative else None
-    rows = [one.shape[1:] for one in tables.values()]
+    rows = [table.shape[1:] for table in tables.values()]
     if set(rows) != {(width,)} or (distances is not None and distances.shape[1:] != (heads,)):
         raise ValueError(f"embeddings of width {width} are expected, found {rows}")
     return Weights(
@@ -223,9 +228,9 @@ def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -
 def hidden_states(
     operations: Any, weights: Weights, ids: Any, places: Any, types: Any, bias: Any
 ) -> Iterator[Any]:
-    """Each hidden state, (texts, pieces, width), from the embeddings up.
+    """Yield each hidden state, (texts, pieces, width), from the embeddings up.
 
-    The operations of a backend, such as `NumPyEngine`, make arrays or nodes of a graph.
+    `operations` is a backend, such as `NumPyEngine`. It makes arrays or nodes of a graph.
     """
     states = operations.rows(weights.words, ids) + operations.rows(weights.positions, places)
     if weights.types is not None:
@@ -233,9 +238,9 @@ def hidden_states(
     states = operations.norm(states, weights.norm, weights.epsilon)
     yield states
     for layer in weights.layers:
-        query, key, value = (
-            operations.linear(states, one) for one in (layer.query, layer.key, layer.value)
-        )
+        query = operations.linear(states, layer.query)
+        key = operations.linear(states, layer.key)
+        value = operations.linear(states, layer.value)
         mixed = operations.attention(query, key, value, weights.heads, bias)
         states = operations.linear(mixed, layer.mixed) + states
         states = operations.norm(states, layer.mixed_norm, weights.epsilon)
@@ -247,15 +252,16 @@ def hidden_states(
 
 @cache
 def distance_buckets(longest: int) -> NDArray[np.int64]:
-    """The bucket of each distance from -(longest - 1) to longest - 1, of a key from its query."""
+    """Return the bucket of each distance of key and query, -(longest - 1) to longest - 1."""
     distances = np.arange(1 - longest, longest)
     half = _BUCKETS // 2
     exact = half // 2
-    away = np.abs(distances)
-    # In single precision, as the model was trained.
+    lengths = np.abs(distances)
+    # In single precision, like the training of the model.
     scale = np.float32(half - exact) / np.float32(math.log(_FARTHEST / exact))
-    far = np.log(np.maximum(away, 1).astype(np.float32) / np.float32(exact)) * scale
-    buckets = np.where(away < exact, away, np.minimum(exact + far.astype(np.int64), half - 1))
+    far_buckets = np.log(np.maximum(lengths, 1).astype(np.float32) / np.float32(exact)) * scale
+    capped = np.minimum(exact + far_buckets.astype(np.int64), half - 1)
+    buckets = np.where(lengths < exact, lengths, capped)
     return np.where(distances > 0, half + buckets, buckets)
 
 
@@ -267,7 +273,7 @@ def _blas() -> Any:
 
 
 def _distance_bias(distances: Floats, pieces: int) -> Floats:
-    """(1, heads, pieces, pieces), what attention adds for distances."""
+    """Return the (1, heads, pieces, pieces) attention bias for distances."""
     table = distances[distance_buckets(pieces)]
     place = np.arange(pieces)
     away = place[None, :] - place[:, None] + (pieces - 1)
@@ -275,15 +281,15 @@ def _distance_bias(distances: Floats, pieces: int) -> Floats:
 
 
 def gelu(values: Floats) -> Floats:
-    """The exact GELU of each value, x / 2 * (1 + erf(x / √2)), in its place."""
+    """Replace each value x by the exact GELU, x / 2 * (1 + erf(x / √2)), in place."""
     erf = values * np.float32(math.sqrt(0.5))
     erf = np.clip(erf, -_ENDS, _ENDS, out=erf)
     squares = erf * erf
     polynomial = np.empty_like(squares)
     for coefficients, operate in ((_NUMERATOR, np.multiply), (_DENOMINATOR, np.divide)):
         np.multiply(squares, np.float32(coefficients[-1]), out=polynomial)
-        for one in coefficients[-2:0:-1]:
-            polynomial += np.float32(one)
+        for coefficient in coefficients[-2:0:-1]:
+            polynomial += np.float32(coefficient)
             polynomial *= squares
         polynomial += np.float32(coefficients[0])
         operate(erf, polynomial, out=erf)
@@ -297,8 +303,8 @@ Watch = Callable[[Affine, Floats], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class States:
-    """The hidden states of some rows; they are overwritten when the next ones are asked for."""
+class HiddenStates:
+    """Hidden states of a batch of texts, valid until the next batch."""
 
     rows: NDArray[np.int64]
     lengths: NDArray[np.int64]
@@ -307,40 +313,44 @@ class States:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumPyEngine:
-    """Runs one text at a time, in single precision and on one core.
+    """The forward pass in NumPy, one text at a time, in single precision, on one core.
 
-    For a few word pieces OpenBLAS's threads would wait for each other, for tens of milliseconds.
-    `norm` and `gelu` may overwrite the value; `watch` sees what each linear layer reads.
+    For few word pieces, the threads of OpenBLAS would wait tens of milliseconds for each other.
+    `norm` and `gelu` overwrite their argument. `watch` is called with the input of each linear
+    layer.
     """
 
     weights: Weights
     layers: Sequence[int]
     watch: Watch | None = None
 
-    # Rows of a table.
+    # Selects rows of a table.
     rows = staticmethod(getitem)
     gelu = staticmethod(gelu)
 
     def run(
         self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
-    ) -> Iterator[States]:
-        """Run texts, and yield the states of one after the other."""
+    ) -> Iterator[HiddenStates]:
+        """Run texts, and yield the states of each."""
         weights = self.weights
         for row, pieces in enumerate(ids):
-            own = np.asarray(pieces, np.int64)[None]
-            kinds = np.zeros_like(own) if types is None else np.asarray(types[row], np.int64)[None]
+            batch = np.asarray(pieces, np.int64)[None]
+            batch_types = np.zeros_like(batch)
+            if types is not None:
+                batch_types = np.asarray(types[row], np.int64)[None]
             bias = None
             if weights.distances is not None:
                 bias = _distance_bias(weights.distances, len(pieces))
-            # The number of threads is the library's: a second call would restore the first one's.
+            # One call at a time, since the number of threads is global in the library.
             with _BUSY, _blas().limit(limits=1):
-                states = hidden_states(self, weights, own, weights.places(own), kinds, bias)
-                found = list(islice(states, self.layers[-1] + 1))
-            chosen = [found[layer] for layer in self.layers]
-            yield States(np.array([row]), np.array([len(pieces)]), chosen)
+                places = weights.places(batch)
+                states = hidden_states(self, weights, batch, places, batch_types, bias)
+                computed = list(islice(states, self.layers[-1] + 1))
+            selected = [computed[layer] for layer in self.layers]
+            yield HiddenStates(np.array([row]), np.array([len(pieces)]), selected)
 
     def linear(self, value: Floats, layer: Affine) -> Floats:
-        """A linear layer."""
+        """Apply a linear layer."""
         if self.watch is not None:
             self.watch(layer, value)
         product: Floats = value @ layer.weight.T
@@ -348,7 +358,7 @@ class NumPyEngine:
         return product
 
     def norm(self, value: Floats, layer: Affine, epsilon: float) -> Floats:
-        """A layer norm."""
+        """Apply a layer norm, in place."""
         value -= value.mean(axis=-1, keepdims=True)
         variance = np.square(value).mean(axis=-1, keepdims=True)
         value /= np.sqrt(variance + np.float32(epsilon))
@@ -359,11 +369,11 @@ class NumPyEngine:
     def attention(
         self, query: Floats, key: Floats, value: Floats, heads: int, bias: Floats | None
     ) -> Floats:
-        """Self-attention of several heads."""
+        """Apply multi-head self-attention."""
         texts, pieces, width = query.shape
         query, key, value = (
-            one.reshape(texts, pieces, heads, -1).transpose(0, 2, 1, 3)
-            for one in (query, key, value)
+            projected.reshape(texts, pieces, heads, -1).transpose(0, 2, 1, 3)
+            for projected in (query, key, value)
         )
         scores = query @ key.swapaxes(2, 3)
         scores *= np.float32(1 / math.sqrt(width // heads))

@@ -1,4 +1,4 @@
-"""Encoders that run a transformer, without torch where that pays."""
+"""Encoders that run a transformer, without torch if that is faster."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from retriever.encoders.settings import (
 )
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.bert import (
+    HiddenStates,
     NumPyEngine,
-    States,
     UnsupportedModelError,
     gelu,
     read_pooler,
@@ -57,21 +57,21 @@ if TYPE_CHECKING:
     from retriever.encoders.transformer.model import TransformerModel
 
 Floats = NDArray[np.float32]
-Layer = Callable[[Floats], Floats]
+HeadLayer = Callable[[Floats], Floats]
 _UNLIMITED = 10**9
-# The least cosine to vectors in float32 that another default format may have.
+# Least cosine between vectors in float32 and in another default format.
 _FAITHFUL = 0.9995
-# For a model without a limit of positions.
+# Window in word pieces of a model without a limit of positions.
 _USUAL_WINDOW = 512
 
 
 def _sigmoid(values: Floats) -> Floats:
-    # In double precision, where the exponential of a float32 does not overflow unnoticed.
+    # In double precision, since the exponential of a float32 can overflow.
     with np.errstate(over="ignore"):
         return (1 / (1 + np.exp(-values.astype(np.float64)))).astype(np.float32)
 
 
-ACTIVATION_FUNCTIONS: Mapping[str, Layer] = {
+ACTIVATION_FUNCTIONS: Mapping[str, HeadLayer] = {
     "Identity": lambda values: values,
     "Tanh": np.tanh,
     "ReLU": lambda values: np.maximum(values, 0),
@@ -80,15 +80,15 @@ ACTIVATION_FUNCTIONS: Mapping[str, Layer] = {
 }
 
 
-def _affine(weight: Floats, bias: Floats, activation: Layer) -> Layer:
+def _affine(weight: Floats, bias: Floats, activation: HeadLayer) -> HeadLayer:
     return lambda vectors: activation(vectors @ weight.T + bias)
 
 
 class LightModel(PieceModel):
-    """Turns word pieces into vectors; the same as `TransformerModel` gives, within rounding.
+    """A transformer without torch; its vectors equal those of `TransformerModel` within rounding.
 
-    Few texts run in NumPy, many in OpenVINO or, where it is not installed, in torch. Threads may
-    share it, and a forked child process can use it.
+    Few texts run in NumPy. Many run in OpenVINO, or in torch if it is not installed. Threads may
+    share the model, and a forked child process can use it.
     """
 
     def __init__(self, folder: ModelFolder, fuser: Fuser, *, automatic: bool) -> None:
@@ -104,7 +104,7 @@ class LightModel(PieceModel):
         self._format: Dtype | None = None if automatic else settings.number_format
         self._is_automatic = automatic
         self._fuser = fuser
-        self._head: list[Layer] = []
+        self._head: list[HeadLayer] = []
         self.dimensions = self._fuser.width(self._weights.width)
         if settings.head and folder.settings.projections:
             for weight, bias, activation in read_projections(folder, self.dimensions):
@@ -122,35 +122,35 @@ class LightModel(PieceModel):
         self.max_length = min(self._weights.longest, self._tokenizer.max_length)
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """One vector per text, (texts, dimensions) float32, not normalized."""
+        """Return (texts, dimensions) float32 vectors, not normalized."""
         batches = self.embed_batches(pieces)
         if batches is None:
             return self.in_torch().embed(pieces)
-        return self._filled(len(pieces), batches)
+        return self._fill_vectors(len(pieces), batches)
 
-    def _filled(self, texts: int, batches: Batches) -> Floats:
+    def _fill_vectors(self, texts: int, batches: Batches) -> Floats:
         vectors = np.zeros((texts, self.dimensions), np.float32)
-        for rows, found in batches:
-            vectors[rows] = found
+        for rows, batch_vectors in batches:
+            vectors[rows] = batch_vectors
         return vectors
 
     def embed_batches(self, pieces: Sequence[Sequence[int]]) -> Batches | None:
-        """The vectors of any number of texts by NumPy or OpenVINO; None where torch computes."""
-        engine = self._engine(sum(map(len, pieces)))
-        return None if engine is None else self._vectors(engine.run(pieces))
+        """Yield vectors by NumPy or OpenVINO; return None if torch computes them."""
+        engine = self._choose_engine(sum(map(len, pieces)))
+        return None if engine is None else self._pool(engine.run(pieces))
 
-    def _vectors(self, batches: Iterator[States]) -> Batches:
-        for found in batches:
-            longest = found.states[0].shape[1]
-            padded = int(found.lengths.min()) < longest
-            places = self._fuser.pieces(found.lengths, longest, padded=padded)
-            vectors: Floats = self._fuser.vectors(found.states, places)
+    def _pool(self, batches: Iterator[HiddenStates]) -> Batches:
+        for batch in batches:
+            longest = batch.states[0].shape[1]
+            padded = int(batch.lengths.min()) < longest
+            pieces = self._fuser.pieces(batch.lengths, longest, padded=padded)
+            vectors: Floats = self._fuser.vectors(batch.states, pieces)
             for layer in self._head:
                 vectors = layer(vectors)
-            yield found.rows, vectors
+            yield batch.rows, vectors
 
-    def _engine(self, pieces: int) -> NumPyEngine | OpenVINOEngine | None:
-        """What runs the next texts, of so many word pieces in all; None for torch."""
+    def _choose_engine(self, pieces: int) -> NumPyEngine | OpenVINOEngine | None:
+        """Return the engine for the next texts, `pieces` word pieces in all; None for torch."""
         self._encoded = min(self._encoded + pieces, _UNLIMITED)
         engine = engine_for(self._settings, self._encoded)
         compiled = self._compiled() if engine == "openvino" else None
@@ -162,21 +162,21 @@ class LightModel(PieceModel):
         return compiled
 
     def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
-        """The vectors of all pieces, a batch after the other."""
-        engine = self._engine(sum(map(len, pieces)))
+        """Yield the vectors of all pieces, one batch after the other."""
+        engine = self._choose_engine(sum(map(len, pieces)))
         if engine is None:
             yield from self.in_torch().piece_batches(pieces)
             return
-        for found in engine.run(pieces):
-            states = dict(zip(self._fuser.layers, found.states, strict=True))
-            yield found.rows, self._fuser.fuse(states)
+        for batch in engine.run(pieces):
+            states = dict(zip(self._fuser.layers, batch.states, strict=True))
+            yield batch.rows, self._fuser.fuse(states)
 
     def expect_many(self) -> None:
-        """Never start in NumPy where another engine is installed."""
+        """Use the bulk engine from the first text on."""
         self._encoded = _UNLIMITED
 
     def in_float32(self) -> LightModel:
-        """See `EncoderModel`; NumPy and torch have no other default."""
+        """Return the model with float32 as default; NumPy and torch have no other default."""
         if not self._is_automatic or self._format == "float32" or not find_spec("openvino"):
             return self
         twin = copy.copy(self)
@@ -190,19 +190,19 @@ class LightModel(PieceModel):
         return twin
 
     def in_torch(self) -> TransformerModel:
-        """The same model in torch, loaded on first use."""
+        """Return the same model in torch, loaded on first use."""
         with self._loading:
             if self._torch is None:
                 own = "float32" if self._settings.dtype == "int8" else self._settings.dtype
                 fuser = replace(self._fuser, settings=replace(self._settings, dtype=own))
-                self._torch = _in_torch(self._folder, fuser, "cpu", None)
+                self._torch = _load_in_torch(self._folder, fuser, "cpu", None)
             return self._torch
 
     def _compiled(self) -> OpenVINOEngine:
         # The threads of an engine do not survive a fork.
         with self._loading:
             if self._openvino is None or self._openvino[0] != os.getpid():
-                # The destructor of one that a parent process had would wait for its threads.
+                # Keep the parent's engine: its destructor would wait for threads that are gone.
                 self._inherited = self._openvino
                 ranges = None
                 if self._format is None:
@@ -215,22 +215,26 @@ class LightModel(PieceModel):
             return self._openvino[1]
 
     def _faithful_format(self, dtype: Dtype) -> Dtype:
-        """A number format if it keeps vectors as they are in float32; else float32, with a warning.
+        """Return a number format if its vectors agree with float32; else float32, with a warning.
 
-        It is measured when a model is first used; see `least_cosine`.
+        Agreement is measured when a model is first used; see `least_cosine`.
         """
         if dtype == "float32":
             return dtype
         layers = self._fuser.layers
         engines = NumPyEngine(self._weights, layers), OpenVINOEngine(self._weights, layers, dtype)
 
-        def both(texts: Sequence[str]) -> list[Floats]:
+        def encode_with_both(texts: Sequence[str]) -> list[Floats]:
             pieces = self._tokenizer.tokenize(texts, self.max_length)
-            return [self._filled(len(pieces), self._vectors(one.run(pieces))) for one in engines]
+            return [
+                self._fill_vectors(len(pieces), self._pool(engine.run(pieces)))
+                for engine in engines
+            ]
 
         settings = replace(self._settings, model=None)
         cosine = least_cosine(
-            both, f"{self._folder.weights} {settings} {describe_engine(dtype, 'openvino')}"
+            encode_with_both,
+            f"{self._folder.weights} {settings} {describe_engine(dtype, 'openvino')}",
         )
         if cosine >= _FAITHFUL:
             return dtype
@@ -243,61 +247,60 @@ class LightModel(PieceModel):
         return "float32"
 
 
-def resolve(asked: EncoderSettings, folder: ModelFolder) -> Fuser:
-    """What is read of one transformer, with the settings that decide its vectors.
+def resolve(requested: EncoderSettings, folder: ModelFolder) -> Fuser:
+    """Resolve requested settings against a model's files; return the fusion of its layers.
 
-    A setting is named only if it differs from the plain meaning that `retriever.encoders.settings`
-    fixes forever, or from what the model would do if it were not named; so pasted anywhere, it is
-    the same encoder. The window is named only if it is given. Of an unknown architecture only the
-    last layer is read.
+    The resolved settings name a value only if it differs from the permanent default or from the
+    model's own value. Their text form therefore means the same encoder everywhere. The window is
+    named only if requested. Only the last layer of an unknown architecture can be read.
     """
-    own = folder.settings
+    model_settings = folder.settings
     architecture = folder.architecture
     depth = None if architecture is None else folder.config.get(architecture.depth)
-    head = bool(own.projections) if asked.head is None else asked.head
-    chosen: dict[str, Any] = {
+    head = bool(model_settings.projections) if requested.head is None else requested.head
+    resolved: dict[str, Any] = {
         "model": folder.name,
-        "special_tokens": None if asked.special_tokens == "keep" else asked.special_tokens,
-        "head": head if head or own.projections else None,
-        "normalize": False if asked.normalize is False else None,
-        "backend": None if asked.backend == "auto" else asked.backend,
+        "special_tokens": None if requested.special_tokens == "keep" else requested.special_tokens,
+        "head": head if head or model_settings.projections else None,
+        "normalize": False if requested.normalize is False else None,
+        "backend": None if requested.backend == "auto" else requested.backend,
     }
     for name in ("query_prompt", "passage_prompt"):
-        usual = getattr(own, name)
-        prompt = usual if getattr(asked, name) is None else getattr(asked, name)
-        # None if there is no prompt, and would be none if none were named.
-        chosen[name] = prompt if prompt or usual else None
+        model_prompt = getattr(model_settings, name)
+        prompt = model_prompt if getattr(requested, name) is None else getattr(requested, name)
+        # None if neither the settings nor the model name a prompt.
+        resolved[name] = prompt if prompt or model_prompt else None
     sbert_wk = None
     if not isinstance(depth, int) or depth <= 0:
-        if asked.layers not in (None, "last", "-1") or asked.fusion not in (None, "mean"):
+        if requested.layers not in (None, "last", "-1") or requested.fusion not in (None, "mean"):
             raise ConfigError(
                 f"layers: the layers of a {folder.config.get('model_type')} model cannot be read "
                 "one by one; leave layers and fusion out, or name another model"
             )
         fused: tuple[int, ...] = (1,)
-        chosen["layers"] = None
-    elif asked.fusion == "sbert-wk":
-        sbert_wk = SBERTWKSettings.of(asked, depth)
+        resolved["layers"] = None
+    elif requested.fusion == "sbert-wk":
+        sbert_wk = SBERTWKSettings.of(requested, depth)
         fused = tuple(range(sbert_wk.first_state, depth + 1))
-        chosen |= sbert_wk.named()
-    elif asked.layers is None:
+        resolved |= sbert_wk.named()
+    elif requested.layers is None:
         fused = (depth,)
     else:
-        fused = resolve_layers(asked.layers, depth)
-        fused = fused if asked.fusion == "concat" else tuple(sorted(fused))
+        fused = resolve_layers(requested.layers, depth)
+        fused = fused if requested.fusion == "concat" else tuple(sorted(fused))
         canonical = format_layers(fused, depth)
-        chosen["layers"] = None if canonical == "last" else canonical
+        resolved["layers"] = None if canonical == "last" else canonical
     if sbert_wk is None:
-        pooling = asked.pooling or own.pooling
-        chosen["pooling"] = None if pooling == own.pooling == "mean" else pooling
-    if asked.fusion == "mean" or len(fused) == 1:
-        chosen["fusion"] = None
-    return Fuser(replace(asked, **chosen), fused, tuple(sorted(fused)), sbert_wk)
+        pooling = requested.pooling or model_settings.pooling
+        resolved["pooling"] = None if pooling == model_settings.pooling == "mean" else pooling
+    if requested.fusion == "mean" or len(fused) == 1:
+        resolved["fusion"] = None
+    return Fuser(replace(requested, **resolved), fused, tuple(sorted(fused)), sbert_wk)
 
 
-def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
-    folder = find_model(asked.model or DEFAULT_MODEL, download=loading.download)
-    fuser = resolve(asked, folder)
+def _load(requested: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
+    folder = find_model(requested.model or DEFAULT_MODEL, download=loading.download)
+    fuser = resolve(requested, folder)
     settings = fuser.settings
     model: LightModel | TransformerModel | None = None
     reason = "it runs in torch alone here"
@@ -309,12 +312,12 @@ def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, En
             reason = str(error)
     if model is None:
         if settings.dtype == "int8" or settings.backend not in (None, "torch"):
-            asked_for = "int8" if settings.dtype == "int8" else f"the backend {settings.backend}"
+            unsupported = "int8" if settings.dtype == "int8" else f"the backend {settings.backend}"
             raise ConfigError(
-                f"backend: {folder.name} cannot run with {asked_for} ({reason}); leave backend and "
-                "dtype out"
+                f"backend: {folder.name} cannot run with {unsupported} ({reason}); leave "
+                "backend and dtype out"
             )
-        model = _in_torch(folder, fuser, loading.device, loading.backbone_of)
+        model = _load_in_torch(folder, fuser, loading.device, loading.backbone_of)
     longest = model.max_length
     window = settings.max_length or min(folder.settings.max_length or _USUAL_WINDOW, longest)
     if not SHORTEST_WINDOW <= window <= longest:
@@ -326,7 +329,7 @@ def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, En
     return EncoderSpec(settings, folder.weights, model.dimensions), model
 
 
-def _in_torch(
+def _load_in_torch(
     folder: ModelFolder, fuser: Fuser, device: str | None, backbone_of: MakeBackbone | None
 ) -> TransformerModel:
     from retriever.encoders.transformer.backbone import Backbone
@@ -337,7 +340,7 @@ def _in_torch(
 
 
 def _describe(spec: EncoderSpec) -> dict[str, Any]:
-    """What runs the model on this machine, if that can be said."""
+    """Return the backend that runs the model on this machine; empty if it is unknown."""
     with suppress(ModelError, MissingExtraError):
         folder = find_model(spec.model)
         if spec.settings.backend == "torch" or not runs_on_cpu(None):
@@ -350,15 +353,16 @@ def _describe(spec: EncoderSpec) -> dict[str, Any]:
     return {}
 
 
-def _resolved(asked: EncoderSettings, download: bool) -> EncoderSettings:
-    return resolve(asked, find_model(asked.model or DEFAULT_MODEL, download=download)).settings
+def _resolve_settings(requested: EncoderSettings, download: bool) -> EncoderSettings:
+    folder = find_model(requested.model or DEFAULT_MODEL, download=download)
+    return resolve(requested, folder).settings
 
 
 KIND = EncoderKind(
     _load,
-    weights=lambda asked, download: (
-        find_model(asked.model or DEFAULT_MODEL, download=download).weights
+    weights=lambda requested, download: (
+        find_model(requested.model or DEFAULT_MODEL, download=download).weights
     ),
     describe=_describe,
-    resolve=_resolved,
+    resolve=_resolve_settings,
 )

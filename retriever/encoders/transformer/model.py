@@ -1,6 +1,6 @@
-"""A backbone, a fusion of its layers, a pooling of its pieces and a head: pieces to vectors.
+"""A transformer in torch: backbone, fusion of layers, pooling of pieces, and head.
 
-Hosseini et al. 2023 feed the mean of the layers through the head that SimCSE trained.
+The mean of the layers may pass through the head that SimCSE trained (Hosseini et al. 2023).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.computing import ACCELERATOR_PIECES
-from retriever.encoders.fusion.pooling import POOLINGS, Fuser, Pieces
+from retriever.encoders.fusion.pooling import POOLINGS, Fuser, PooledPieces
 from retriever.encoders.model_folders import Floats, ModelFolder, read_projections
 from retriever.encoders.registry import Batches, Span, after_prompt
 from retriever.encoders.transformer.backbone import Backbone, Batch
@@ -23,16 +23,16 @@ from retriever.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-Layer = Callable[["torch.Tensor"], "torch.Tensor"]
-# Texts whose hidden states are in memory together.
+HeadLayer = Callable[["torch.Tensor"], "torch.Tensor"]
+# Number of texts whose hidden states are in memory together.
 _TEXTS = 32
 
 
-def _dense(weight: Floats, bias: Floats, activation: str, device: torch.device) -> Layer:
-    """A projection, which is small, and in float32 in every number format of the backbone."""
+def _dense(weight: Floats, bias: Floats, activation: str, device: torch.device) -> HeadLayer:
+    """Return a projection, in float32 for every number format of the backbone."""
     import torch
 
-    matrix, shift = (torch.from_numpy(one).to(device) for one in (weight, bias))
+    matrix, shift = (torch.from_numpy(array).to(device) for array in (weight, bias))
     function = getattr(torch.nn, activation)()
     return lambda vectors: function(torch.nn.functional.linear(vectors, matrix, shift))
 
@@ -41,17 +41,17 @@ def _dense(weight: Floats, bias: Floats, activation: str, device: torch.device) 
 class TextStates:
     """All hidden states of one text."""
 
-    pieces: list[str]  # As the tokenizer writes them, special tokens included.
-    spans: list[Span]  # Character offsets of each in the text; (0, 0) for special tokens.
+    pieces: list[str]  # In the tokenizer's spelling, special tokens included.
+    spans: list[Span]  # Character offsets of each piece in the text; (0, 0) for special tokens.
     states: NDArray[np.float32]  # (layers, pieces, width), the embedding output first.
-    kept: NDArray[np.bool_]  # (pieces,) Which of them the encoder pools.
+    kept: NDArray[np.bool_]  # (pieces,) whether the encoder pools the piece.
 
 
 class TransformerModel(PieceModel):
-    """Turns word pieces into vectors.
+    """A transformer in torch.
 
-    One batch of hidden states is in memory at a time; for mean and concatenation only the pooled
-    vectors of the layers that were read so far.
+    A single batch of hidden states is in memory at a time. Except for SBERT-WK, each layer is
+    pooled as soon as it is computed.
     """
 
     runs_in_torch = True
@@ -70,7 +70,7 @@ class TransformerModel(PieceModel):
                     f"pooling: this model's tokenizer puts no [{name.upper()}] around a text; "
                     "choose mean or max"
                 )
-        self._head: list[Layer] = []
+        self._head: list[HeadLayer] = []
         self.dimensions = fuser.width(backbone.width)
         if settings.head and folder.settings.projections:
             for weight, bias, activation in read_projections(folder, self.dimensions):
@@ -84,16 +84,16 @@ class TransformerModel(PieceModel):
         backbone.want(fuser.layers)
 
     def in_torch(self) -> TransformerModel:
-        """Itself."""
+        """Return the model itself."""
         return self
 
     @property
     def reader(self) -> object:
-        """Models of one backbone read the same pieces."""
+        """Identity of the tokenizer: models of one backbone read the same pieces."""
         return self.backbone
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """One vector per text, not normalized, from word-piece ids with special tokens."""
+        """Return (texts, dimensions) vectors of word-piece ids, not normalized."""
         import torch
 
         with torch.inference_mode():
@@ -101,75 +101,75 @@ class TransformerModel(PieceModel):
         return result
 
     def forward(self, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
-        """As `embed`, on the backbone's device, with gradients if they are needed."""
+        """Return vectors like `embed`, on the backbone's device, with gradients if needed."""
         batch = self.backbone.batch(pieces)
-        places = self._pieces(batch)
+        pieces_mask = self._pooled_pieces(batch)
         fuser = self._fuser
         pool = POOLINGS[self._settings.pooling or "mean"]
-        found: dict[int, torch.Tensor] = {}
+        states: dict[int, torch.Tensor] = {}
 
         def visit(layer: int, state: torch.Tensor) -> None:
-            found[layer] = state if fuser.sbert_wk else pool(state, places)
+            states[layer] = state if fuser.sbert_wk else pool(state, pieces_mask)
 
         self.backbone.run(batch, fuser.layers, visit)
         if fuser.sbert_wk:
-            return self._headed(fuser.vectors(list(found.values()), places))
-        return self._headed(fuser.fuse(found))
+            return self._apply_head(fuser.vectors(list(states.values()), pieces_mask))
+        return self._apply_head(fuser.fuse(states))
 
-    def _headed(self, vectors: torch.Tensor) -> torch.Tensor:
+    def _apply_head(self, vectors: torch.Tensor) -> torch.Tensor:
         for layer in self._head:
             vectors = layer(vectors)
         return vectors
 
     def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
-        """The vector of every piece, its layers averaged or concatenated, in one batch."""
+        """Yield the fused vector of every piece, in one batch."""
         import torch
 
         states: dict[int, torch.Tensor] = {}
         with torch.inference_mode():
             batch = self.backbone.batch(pieces)
             self.backbone.run(batch, self._fuser.layers, states.__setitem__)
-            fused = self._fuser.fuse({layer: one.float() for layer, one in states.items()})
+            fused = self._fuser.fuse({layer: state.float() for layer, state in states.items()})
             yield np.arange(len(pieces)), fused.cpu().numpy()
 
     def project(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The head applied to (texts, width) vectors; the same vectors if there is no head."""
+        """Apply the head, if there is one, to (texts, width) vectors."""
         import torch
 
         with torch.inference_mode():
-            projected = self._headed(torch.from_numpy(vectors).to(self.backbone.device))
+            projected = self._apply_head(torch.from_numpy(vectors).to(self.backbone.device))
             result: NDArray[np.float32] = projected.cpu().numpy()
         return result
 
     def text_states(
         self, pieces: Sequence[Sequence[int]], texts: Sequence[str], prompt: int
     ) -> Iterator[TextStates]:
-        """The states of each text, in order, a batch at a time."""
+        """Yield the hidden states of each text, in order."""
         import torch
 
         for first in range(0, len(pieces), _TEXTS):
-            part = pieces[first : first + _TEXTS]
-            found: dict[int, torch.Tensor] = {}
+            block = pieces[first : first + _TEXTS]
+            states_by_layer: dict[int, torch.Tensor] = {}
             with torch.inference_mode():
-                batch = self.backbone.batch(part)
+                batch = self.backbone.batch(block)
                 layers = range(self.backbone.depth + 1)
-                self.backbone.run(batch, layers, found.__setitem__)
-                states = torch.stack(list(found.values())).float().cpu().numpy()
-            mask = self._pieces(batch).kept
-            everything = np.ones(states.shape[1:3], np.bool_)
-            kept = everything if mask is None else mask.cpu().numpy()
-            for row, ids in enumerate(part):
+                self.backbone.run(batch, layers, states_by_layer.__setitem__)
+                states = torch.stack(list(states_by_layer.values())).float().cpu().numpy()
+            mask = self._pooled_pieces(batch).mask
+            all_pooled = np.ones(states.shape[1:3], np.bool_)
+            pooled = all_pooled if mask is None else mask.cpu().numpy()
+            for row, ids in enumerate(block):
                 yield TextStates(
                     self.backbone.piece_names(ids),
                     self._spans(texts[first + row], len(ids), prompt),
-                    # Copies, so that a caller who keeps one text does not keep the batch.
+                    # Copies, so a caller who keeps a text does not keep the batch.
                     states[:, row, : len(ids)].copy(),
-                    kept[row, : len(ids)].copy(),
+                    pooled[row, : len(ids)].copy(),
                 )
-            del states, found
+            del states, states_by_layer
 
     def _spans(self, text: str, pieces: int, prompt: int) -> list[Span]:
-        """Where each piece is in the text without its prompt; (0, 0) for what is not in it."""
+        """Return the span of each piece in the text without prompt; (0, 0) for other pieces."""
         special = self.backbone.special
         offsets = self.piece_offsets(text)
         released = self._settings.wk_preset == "released"
@@ -178,6 +178,6 @@ class TransformerModel(PieceModel):
         spans = [(0, 0)] * special.before + after_prompt(offsets[:room], prompt)
         return spans + [(0, 0)] * (pieces - len(spans))
 
-    def _pieces(self, batch: Batch) -> Pieces:
+    def _pooled_pieces(self, batch: Batch) -> PooledPieces:
         padded = "attention_mask" in batch.inputs
         return self._fuser.pieces(batch.lengths, batch.longest, padded=padded)

@@ -1,14 +1,14 @@
-"""The forward pass in OpenVINO, in eight bits too.
+"""The forward pass in OpenVINO, in float32, bfloat16 or int8.
 
-The texts of calibration are part of the program, so that one model has the same int8 vectors in
-every index, whatever the index holds and in whatever order it was filled.
+The calibration texts are part of the program. A model therefore has the same int8 vectors in every
+index, independent of its content and order.
 
-Static quantization: the inputs of a linear layer in 256 steps over one range, its weights in 255
-steps for each output. SmoothQuant (Xiao et al. 2023, Eq. 4) moves part of what differs between the
-components of the input into the weights, where each output has a range of its own.
+Quantization is static. The inputs of a linear layer have 256 steps over one range, its weights 255
+steps for each output. SmoothQuant (Xiao et al. 2023, Eq. 4) moves part of the differences between
+input components into the weights, which have a range for each output.
 
-The graph is built from the weights in memory and compiled at each start. That takes 0.2 to 0.4 s of
-processor time for 6 to 12 layers, so that nothing is converted beforehand or cached on the disk.
+The graph is built from the weights in memory and compiled at each start. For 6 to 12 layers that
+takes 0.2 to 0.4 s of processor time, so nothing is converted beforehand or cached on disk.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.bert import (
     Affine,
     Floats,
+    HiddenStates,
     NumPyEngine,
-    States,
     UnsupportedModelError,
     Weights,
     distance_buckets,
@@ -46,38 +46,41 @@ from retriever.errors import StorageError
 from retriever.files import default_cache
 
 _SENTENCES = Path(__file__).with_name("calibration.txt")
-_LONG = 8
-_STEP = 4
-# SmoothQuant's alpha: how much of the difference goes into the weights.
+# Sentences of a calibration passage, and from one passage to the next.
+_PASSAGE_SENTENCES = 8
+_PASSAGE_STEP = 4
+# Alpha of SmoothQuant: the share of the differences that moves into the weights.
 _MIGRATION = 0.75
+# Least range and scale.
 _FLOOR = 1e-5
-# Of calibration; another one has other files.
+# Format of cached calibrations.
 _FORMAT = 2
+# Most word pieces of a calibration text.
 _WINDOW = 256
-# By the name of a linear layer (2, inputs): the lowest and the highest value of each component of
-# its input.
+# (2, inputs) lowest and highest value of each input component, by the name of a linear layer.
 Ranges = Mapping[str, Floats]
-# With int8, attention and norms are in what the library takes by default: bfloat16 where the
-# processor has it.
+# With int8, attention and norms have the library's default: bfloat16 if the processor has it.
 _PRECISIONS: dict[Dtype, str] = {"float32": "f32", "bfloat16": "bf16"}
-# The most word pieces of a batch, which one core works on.
+# Most word pieces of a batch, which runs on one core.
 BATCH_PIECES = 1024
-# Few texts are divided among the cores, in batches of at least this many pieces; and of so much
-# more than a core's share, that there is no batch more than cores in spite of padding.
+# Least pieces of a batch when few texts are divided among the cores. The slack keeps the number of
+# batches at the number of cores in spite of padding.
 _FEWEST = 64
 _SLACK = 1.25
-# A lone text is filled up to so many pieces: the same shape again is computed sooner.
+# Pieces that a single text is padded to, since a repeated shape runs faster.
 _FILLED = 16
-# What attention adds at padding: its exponential is 0 in every precision.
+# Attention bias at padding. Its exponential is 0 in every precision.
 _PADDED = -1e4
 
 
 def calibration_texts() -> list[str]:
-    """The sentences one by one, and passages of eight of them from all over the list."""
+    """Return the calibration sentences, and passages of eight sentences from all over the list."""
     sentences = _SENTENCES.read_text(encoding="utf-8").splitlines()
     passages = [
-        " ".join(sentences[(start + 13 * place) % len(sentences)] for place in range(_LONG))
-        for start in range(0, len(sentences), _STEP)
+        " ".join(
+            sentences[(start + 13 * place) % len(sentences)] for place in range(_PASSAGE_SENTENCES)
+        )
+        for start in range(0, len(sentences), _PASSAGE_STEP)
     ]
     return [*sentences, *passages]
 
@@ -86,43 +89,43 @@ def calibration_texts() -> list[str]:
 class QuantizedLinear:
     """A linear layer in eight bits."""
 
-    smoothing: Floats  # (inputs,) that the input is multiplied with.
-    low: float  # To `high` in 256 steps, one of which is 0.
+    smoothing: Floats  # (inputs,) factors of the input.
+    low: float  # Range of the smoothed input, from `low` to `high` in 256 steps.
     high: float
     weight: NDArray[np.int8]  # (outputs, inputs), of the smoothed input.
-    step: Floats  # (outputs, 1), what 1 in a row of `weight` stands for.
+    step: Floats  # (outputs, 1), value of 1 in a row of `weight`.
 
 
 def calibrated(weights: Weights, identity: str, tokenizer: WordPieces, window: int) -> Ranges:
-    """The ranges of a model, from the cache if they were measured before."""
+    """Measure the ranges of a model, or read them from the cache."""
     texts = calibration_texts()
-    file = _cached("int8", [str(_FORMAT), identity, *texts])
+    file = _cache_file("int8", [str(_FORMAT), identity, *texts])
     with suppress(UnsupportedModelError):
         return map_tensors(file)
     ranges = measure_ranges(weights, tokenizer.tokenize(texts, min(window, _WINDOW)))
-    _write(file, ranges)
+    _write_cache(file, ranges)
     return ranges
 
 
 def measure_ranges(weights: Weights, ids: Sequence[Sequence[int]]) -> dict[str, Floats]:
-    """Run texts in NumPy, and measure what goes into each linear layer."""
-    found: dict[str, Floats] = {}
+    """Run texts in NumPy, and measure the range of the input of each linear layer."""
+    ranges: dict[str, Floats] = {}
 
     def watch(layer: Affine, inputs: Floats) -> None:
         flat = inputs.reshape(-1, inputs.shape[-1])
         low = flat.min(axis=0)
         high = flat.max(axis=0)
-        ends = found.setdefault(layer.name, np.zeros((2, len(low)), np.float32))
-        np.minimum(ends[0], low, out=ends[0])
-        np.maximum(ends[1], high, out=ends[1])
+        limits = ranges.setdefault(layer.name, np.zeros((2, len(low)), np.float32))
+        np.minimum(limits[0], low, out=limits[0])
+        np.maximum(limits[1], high, out=limits[1])
 
     for _ in NumPyEngine(weights, [len(weights.layers)], watch).run(ids):
         pass
-    return found
+    return ranges
 
 
 def quantize(layer: Affine, measured: Floats) -> QuantizedLinear:
-    """A linear layer in eight bits, for what was measured of its input."""
+    """Quantize a linear layer to eight bits, for the measured range of its input."""
     low, high = measured
     columns = np.maximum(np.abs(layer.weight).max(axis=0), _FLOOR)
     scale = np.maximum(np.maximum(-low, high), _FLOOR) ** _MIGRATION / columns ** (1 - _MIGRATION)
@@ -137,28 +140,30 @@ def quantize(layer: Affine, measured: Floats) -> QuantizedLinear:
     return QuantizedLinear(1 / scale, -zero * step, (255 - zero) * step, rounded, steps)
 
 
-def least_cosine(both: Callable[[Sequence[str]], Sequence[Floats]], identity: str) -> float:
-    """The least cosine, -1 to 1, between two encodings of the calibration's 64 sentences.
+def least_cosine(
+    encode_with_both: Callable[[Sequence[str]], Sequence[Floats]], identity: str
+) -> float:
+    """Return the least cosine, -1 to 1, between two encodings of the 64 calibration sentences.
 
-    `both` returns them, (64, dimensions) float32 each. `identity` names the pair, so that it is
-    measured once and then read from the cache; where that cannot be written, at each start.
+    `encode_with_both` returns both encodings, (64, dimensions) float32 each. The result is cached
+    under `identity`; it is measured at each start if the cache cannot be written.
     """
     sentences = _SENTENCES.read_text(encoding="utf-8").splitlines()
-    file = _cached("cosines", [identity, *sentences])
+    file = _cache_file("cosines", [identity, *sentences])
     with suppress(UnsupportedModelError, KeyError):
         return float(map_tensors(file)["cosine"][0])
-    first, second = map(scale_to_unit, both(sentences))
+    first, second = map(scale_to_unit, encode_with_both(sentences))
     cosine = (first * second).sum(axis=1).min(keepdims=True)
-    _write(file, {"cosine": cosine})
+    _write_cache(file, {"cosine": cosine})
     return float(cosine[0])
 
 
-def _cached(kind: str, facts: Sequence[str]) -> Path:
+def _cache_file(kind: str, facts: Sequence[str]) -> Path:
     key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
     return default_cache() / kind / f"{key}.safetensors"
 
 
-def _write(file: Path, arrays: Mapping[str, Floats]) -> None:
+def _write_cache(file: Path, arrays: Mapping[str, Floats]) -> None:
     from safetensors.numpy import save_file
 
     # A cache that cannot be written costs a few seconds at the next start.
@@ -169,9 +174,10 @@ def _write(file: Path, arrays: Mapping[str, Floats]) -> None:
 
 
 class OpenVINOEngine:
-    """Runs batches side by side, each on one core, and a lone batch on all. Threads may share it.
+    """The forward pass in OpenVINO: parallel batches on one core each, a single one on all cores.
 
-    The two ways are compiled apart, when each is first used, and each copies the weights.
+    Parallel and single batches have graphs of their own, each compiled on first use with a copy of
+    the weights. Threads may share the engine.
     """
 
     def __init__(
@@ -184,44 +190,44 @@ class OpenVINOEngine:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self._cores = cores or 1
         self._lock = threading.Lock()
-        # By the number of batches that run side by side; the requests are those that nobody uses.
+        # Compiled graphs and idle requests, by the number of parallel batches.
         self._compiled: dict[int, Any] = {}
         self._requests: dict[int, list[Any]] = defaultdict(list)
 
     def batches(self, lengths: Sequence[int] | NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Rows of texts in batches, so that every core has work; see `token_batches`."""
+        """Divide texts into batches that keep every core busy; see `token_batches`."""
         share = _SLACK * float(np.sum(lengths)) / self._cores
         return token_batches(lengths, int(min(max(share, _FEWEST), BATCH_PIECES)))
 
     def run(
         self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
-    ) -> Iterator[States]:
-        """Run texts, and yield the states of a batch after the other."""
+    ) -> Iterator[HiddenStates]:
+        """Run texts, and yield the states of each batch."""
         lengths = np.array([len(row) for row in ids], np.int64)
         batches = list(self.batches(lengths))
         streams = self._cores if len(batches) > 1 else 1
-        # The memory of a batch's inputs has to stay meanwhile.
+        # Keeps the inputs of a batch in memory while it runs.
         waiting: deque[tuple[NDArray[np.int64], Any, list[Any]]] = deque()
 
-        def finish() -> Iterator[States]:
+        def finish() -> Iterator[HiddenStates]:
             rows, request, _ = waiting.popleft()
             request.wait()
             outputs = range(len(request.model_outputs))
-            states = [request.get_output_tensor(one).data for one in outputs]
-            yield States(rows, lengths[rows], states)
+            states = [request.get_output_tensor(output).data for output in outputs]
+            yield HiddenStates(rows, lengths[rows], states)
             self._requests[streams].append(request)
 
         try:
             for rows in batches:
-                kinds = None if types is None else [types[row] for row in rows]
-                inputs = self._inputs([ids[row] for row in rows], kinds)
+                batch_types = None if types is None else [types[row] for row in rows]
+                inputs = self._inputs([ids[row] for row in rows], batch_types)
                 request = self._request(streams)
-                # Given to `start_async`, each would be looked at again.
+                # `start_async` with inputs would check each of them again.
                 for place, tensor in enumerate(inputs):
                     request.set_input_tensor(place, tensor)
                 request.start_async()
                 waiting.append((rows, request, inputs))
-                # One more than run at a time, so that no core waits while the caller reads.
+                # One more batch than cores, so no core waits while the caller reads.
                 if len(waiting) > self._cores:
                     yield from finish()
             while waiting:
@@ -249,10 +255,10 @@ class OpenVINOEngine:
         inputs = [padded, self._weights.places(padded).copy(), bias]
         if self._weights.types is not None:
             inputs.append(kinds)
-        return [openvino.Tensor(one, shared_memory=True) for one in inputs]
+        return [openvino.Tensor(array, shared_memory=True) for array in inputs]
 
     def _request(self, streams: int) -> Any:
-        """A request that nobody uses, of the graph that runs so many batches side by side."""
+        """Return an idle request of the graph for a number of parallel batches."""
         import openvino
 
         with self._lock:
@@ -270,7 +276,7 @@ class OpenVINOEngine:
 
 
 class _Graph:
-    """What `hidden_states` computes with, as nodes of an OpenVINO graph."""
+    """The operations of `hidden_states` as nodes of an OpenVINO graph."""
 
     def __init__(self, weights: Weights, ranges: Ranges | None) -> None:
         from openvino import opset13
@@ -280,7 +286,7 @@ class _Graph:
         self._operators: Any = opset13
 
     def model(self, layers: Sequence[int]) -> Any:
-        """A model of these hidden states; its inputs are ids, places, bias and types."""
+        """Return a model of hidden states, with the inputs ids, places, bias and types."""
         import openvino
 
         make = self._operators
@@ -300,17 +306,17 @@ class _Graph:
 
     def _distance_bias(self, distances: Floats, ids: Any) -> Any:
         make = self._operators
-        number = self._integers
+        integers = self._integers
         longest = len(self._weights.positions)
         table = self._constant(np.ascontiguousarray(distances[distance_buckets(longest)].T))
-        pieces = make.gather(make.shape_of(ids), number(1), number(0))
-        place = make.range(number(0), pieces, number(1), "i64")
-        away = make.unsqueeze(place, number(0)) - make.unsqueeze(place, number(1))
-        found = make.gather(table, away + number(longest - 1), number(1))
-        return make.unsqueeze(found, number(0))
+        pieces = make.gather(make.shape_of(ids), integers(1), integers(0))
+        position = make.range(integers(0), pieces, integers(1), "i64")
+        distance = make.unsqueeze(position, integers(0)) - make.unsqueeze(position, integers(1))
+        bias = make.gather(table, distance + integers(longest - 1), integers(1))
+        return make.unsqueeze(bias, integers(0))
 
     def _constant(self, array: Floats) -> Any:
-        # In place: the weights stay in the pages of their file until the compiler copies them.
+        # Not copied: the weights stay in the pages of their file until the compiler copies them.
         return self._operators.constant(array, shared_memory=True)
 
     def _integers(self, value: int | Sequence[int]) -> Any:
@@ -322,17 +328,17 @@ class _Graph:
     def linear(self, value: Any, layer: Affine) -> Any:
         weight = self._constant(layer.weight)
         if self._ranges is not None:
-            value, weight = self._rounded(value, quantize(layer, self._ranges[layer.name]))
+            value, weight = self._quantized(value, quantize(layer, self._ranges[layer.name]))
         product = self._operators.matmul(value, weight, False, True)
         return product + self._constant(layer.bias[None, None])
 
-    def _rounded(self, value: Any, layer: QuantizedLinear) -> tuple[Any, Any]:
-        """The smoothed input in its 256 steps, and the weights; the compiler multiplies in int8."""
+    def _quantized(self, value: Any, layer: QuantizedLinear) -> tuple[Any, Any]:
+        """Return the quantized input and the weights, which the compiler multiplies in int8."""
         make = self._operators
-        ends = [make.constant(np.float32(one)) for one in (layer.low, layer.high)]
+        limits = [make.constant(np.float32(limit)) for limit in (layer.low, layer.high)]
         smoothed = value * self._constant(layer.smoothing[None, None])
         weight = make.convert(make.constant(layer.weight), "f32") * self._constant(layer.step)
-        return make.fake_quantize(smoothed, *ends, *ends, 256), weight
+        return make.fake_quantize(smoothed, *limits, *limits, 256), weight
 
     def norm(self, value: Any, layer: Affine, epsilon: float) -> Any:
         normal = self._operators.mvn(value, self._integers([-1]), True, epsilon, "inside_sqrt")

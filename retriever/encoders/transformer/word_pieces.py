@@ -1,4 +1,4 @@
-"""WordPiece tokenization of BERT and MPNet without transformers, which takes seconds to import."""
+"""WordPiece tokenization of BERT and MPNet without transformers, which imports for seconds."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
     from retriever.encoders.transformer.backbone import Backbone
 
 _FILE = "tokenizer.json"
-_CLASSES = ("BertTokenizer", "BertTokenizerFast", "MPNetTokenizer", "MPNetTokenizerFast")
-# The settings of transformers' class that change its normalizer, by their name in the file.
+_TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast", "MPNetTokenizer", "MPNetTokenizerFast")
+# Settings of the normalizer by their name in tokenizer.json: name in transformers, and default.
 _NORMALIZER = {
     "lowercase": ("do_lower_case", True),
     "strip_accents": ("strip_accents", None),
     "handle_chinese_chars": ("tokenize_chinese_chars", True),
 }
 _SPECIAL = ("bos", "eos", "cls", "sep", "pad", "unk", "mask")
+# Text that shows the special tokens around a text.
 _PROBE = "a"
 _NO_LIMIT = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class PiecePairs:
-    """Pairs of texts as word pieces with token types; `cut` of them lost their end."""
+    """Pairs of texts as word pieces with token types, and the number of pairs that were cut."""
 
     ids: list[list[int]]
     types: list[list[int]]
@@ -47,25 +48,27 @@ class PairReader(ABC):
     def tokenize_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int
     ) -> PiecePairs:
-        """Word pieces of pairs of texts; of a pair that is too long the longer text is cut."""
+        """Return the word pieces of pairs; cut the longer text of a pair above `max_length`."""
         ids, types = self._read_pairs(left, right, None)
-        long = [row for row, one in enumerate(ids) if len(one) > max_length]
+        long = [row for row, row_ids in enumerate(ids) if len(row_ids) > max_length]
         if long:
-            ends = [left[row] for row in long], [right[row] for row in long]
-            for row, one, kinds in zip(long, *self._read_pairs(*ends, max_length), strict=True):
-                ids[row] = one
-                types[row] = kinds
+            cut_pairs = self._read_pairs(
+                [left[row] for row in long], [right[row] for row in long], max_length
+            )
+            for row, row_ids, row_types in zip(long, *cut_pairs, strict=True):
+                ids[row] = row_ids
+                types[row] = row_types
         return PiecePairs(ids, types, len(long))
 
     @abstractmethod
     def _read_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int | None
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """Ids and token types of each pair, cut at `max_length` ids if given."""
+        """Return ids and token types of each pair, cut to `max_length` ids if it is set."""
 
 
 class WordPieces(PairReader):
-    """Gives exactly the ids that transformers' tokenizer gives. Threads may share it."""
+    """A tokenizer with exactly the ids of transformers' tokenizer. Threads may share it."""
 
     def __init__(self, folder: ModelFolder) -> None:
         self._tokenizer, settings, self.highest_id = _load(folder.path)
@@ -80,38 +83,44 @@ class WordPieces(PairReader):
             raise UnsupportedModelError("special tokens other than [CLS] and [SEP] around a text")
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
-        """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
+        """Return the word-piece ids of each text with special tokens, cut to `max_length` ids."""
         with self._busy:
-            found = [one.ids for one in self._tokenizer.encode_batch_fast(list(texts))]
+            encodings = self._tokenizer.encode_batch_fast(list(texts))
+        ids_of_texts: list[list[int]] = [encoding.ids for encoding in encodings]
         if max_length is None:
-            return found
+            return ids_of_texts
         return [
-            [*ids[: max_length - 1], ids[-1]] if len(ids) > max_length else ids for ids in found
+            [*ids[: max_length - 1], ids[-1]] if len(ids) > max_length else ids
+            for ids in ids_of_texts
         ]
 
     def tokenize_with_offsets(
         self, texts: Sequence[str]
     ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
-        """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
+        """Return the ids of whole texts and their offsets, (0, 0) for special tokens."""
         with self._busy:
-            found = self._tokenizer.encode_batch(list(texts))
-        return [one.ids for one in found], [one.offsets for one in found]
+            encodings = self._tokenizer.encode_batch(list(texts))
+        return [encoding.ids for encoding in encodings], [
+            encoding.offsets for encoding in encodings
+        ]
 
     def _read_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int | None
     ) -> tuple[list[list[int]], list[list[int]]]:
         with self._busy:
-            # The length is a state of the tokenizer.
+            # Truncation is a state of the tokenizer.
             if max_length is not None:
                 self._tokenizer.enable_truncation(max_length)
             try:
-                found = self._tokenizer.encode_batch_fast(list(zip(left, right, strict=True)))
+                encodings = self._tokenizer.encode_batch_fast(list(zip(left, right, strict=True)))
             finally:
                 self._tokenizer.no_truncation()
-        return [one.ids for one in found], [one.type_ids for one in found]
+        return [encoding.ids for encoding in encodings], [
+            encoding.type_ids for encoding in encodings
+        ]
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of each word piece, special tokens left out."""
+        """Return the (start, stop) character offsets of each word piece, without special tokens."""
         with self._busy:
             offsets: list[tuple[int, int]] = self._tokenizer.encode(
                 text, add_special_tokens=False
@@ -120,7 +129,7 @@ class WordPieces(PairReader):
 
 
 class PieceModel(EncoderModel):
-    """A transformer, which reads the word pieces of its tokenizer, in torch or without it."""
+    """A transformer that reads word pieces, in torch or without it."""
 
     _tokenizer: WordPieces | Backbone
     _settings: EncoderSettings
@@ -128,33 +137,36 @@ class PieceModel(EncoderModel):
 
     @property
     def word_dimensions(self) -> int:
-        """Those of a vector, if a piece has one of its own: see `Fuser.fuses_pieces`."""
+        """Number of components of a word's vector; 0 if pieces have no vectors of their own."""
         return self.dimensions if self._fuser.fuses_pieces else 0
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[list[int]]:
-        """Word-piece ids of each text with special tokens; cut at `max_length` ids if given."""
+        """Return the word-piece ids of each text with special tokens, cut to `max_length` ids."""
         if self._settings.wk_preset == "released":
-            # The published code cuts the ids themselves: a text that is cut has no [SEP].
+            # The published code cuts the ids, so a cut text has no [SEP].
             return [ids[:max_length] for ids in self._tokenizer.tokenize(texts)]
         return self._tokenizer.tokenize(texts, max_length)
 
     def piece_offsets(self, text: str) -> list[Span]:
-        """(start, stop) character offsets of each word piece, special tokens left out."""
+        """Return the (start, stop) character offsets of each word piece, without special tokens."""
         return self._tokenizer.piece_offsets(text)
 
     def tokenize_with_offsets(
         self, texts: Sequence[str], *, query: bool = False
     ) -> tuple[list[list[int]], list[list[Span]]]:
-        """Ids of whole texts, and offsets of each piece, (0, 0) for special tokens."""
+        """Return the ids of whole texts and their offsets, (0, 0) for special tokens."""
         return self._tokenizer.tokenize_with_offsets(texts)
 
 
 def _load(path: Path) -> tuple[Any, dict[str, Any], int]:
-    """The tokenizer of a folder, its settings and its highest id, if transformers reads the same.
+    """Return the tokenizer of a folder, its settings and its highest id.
 
-    `tokenizers` reads its file as it is; transformers builds the tokenizer from settings, too.
+    `tokenizers` reads only its file, and transformers also the settings beside it.
+
+    Raises:
+        UnsupportedModelError: transformers would read another tokenizer.
     """
     import tokenizers
 
@@ -162,23 +174,17 @@ def _load(path: Path) -> tuple[Any, dict[str, Any], int]:
         raise UnsupportedModelError("no tokenizer.json with a tokenizer_config.json")
     try:
         settings: dict[str, Any] = read_json(path / "tokenizer_config.json")
-        if settings.get("tokenizer_class") not in _CLASSES:
+        if settings.get("tokenizer_class") not in _TOKENIZER_CLASSES:
             raise UnsupportedModelError("a tokenizer of another class than BERT's and MPNet's")
         file = read_json(path / _FILE)
-        same = (
-            file["model"]["type"] == "WordPiece"
-            and file["normalizer"]["type"] == "BertNormalizer"
-            and file["normalizer"]["clean_text"] is True
-            and file["pre_tokenizer"]["type"] == "BertPreTokenizer"
-            and all(
-                file["normalizer"][name] == settings.get(theirs, usual)
-                for name, (theirs, usual) in _NORMALIZER.items()
-            )
-        )
-        special = [settings.get(f"{one}_token") for one in _SPECIAL]
-        named = {one.get("content") if isinstance(one, dict) else one for one in special}
-        added = {one["content"] for one in file["added_tokens"]}
-        if not same or not added <= named | {"<unk>"}:
+        special_tokens = [settings.get(f"{role}_token") for role in _SPECIAL]
+        special_texts = {
+            entry.get("content") if isinstance(entry, dict) else entry for entry in special_tokens
+        }
+        added_texts = {entry["content"] for entry in file["added_tokens"]}
+        if not _has_plain_components(file, settings) or not added_texts <= special_texts | {
+            "<unk>"
+        }:
             raise UnsupportedModelError(f"{path}: tokenizer.json differs from the settings beside")
         vocabulary = file["model"]["vocab"]
         unknown = file["model"].get("unk_token", "[UNK]")
@@ -193,8 +199,22 @@ def _load(path: Path) -> tuple[Any, dict[str, Any], int]:
     except (ModelError, UnsupportedModelError):
         raise
     except Exception as error:
-        # The library raises plain exceptions.
+        # The library raises the base class.
         raise UnsupportedModelError(f"{path / _FILE}: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer, settings, highest_id
+
+
+def _has_plain_components(file: dict[str, Any], settings: dict[str, Any]) -> bool:
+    """Return whether the parts of a tokenizer are BERT's, with the normalizer of the settings."""
+    return (
+        file["model"]["type"] == "WordPiece"
+        and file["normalizer"]["type"] == "BertNormalizer"
+        and file["normalizer"]["clean_text"] is True
+        and file["pre_tokenizer"]["type"] == "BertPreTokenizer"
+        and all(
+            file["normalizer"][name] == settings.get(setting_name, default)
+            for name, (setting_name, default) in _NORMALIZER.items()
+        )
+    )
