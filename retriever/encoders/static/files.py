@@ -1,8 +1,8 @@
 """Files of word vectors, gzipped or not, whose format is detected from the content.
 
-They are text, a word and its numbers a line (GloVe), the same after a first line with the number of
-words and dimensions (word2vec's text, fastText's .vec), or word2vec's binary form. A word is
-everything before the numbers, so it may hold spaces, as some of GloVe's do.
+GloVe files are text, with a word and its numbers on each line. word2vec's text and fastText's .vec
+have a first line with the numbers of words and dimensions. word2vec also has a binary form. A word
+is everything before the numbers, so it may hold spaces, as in some files of GloVe.
 """
 
 from __future__ import annotations
@@ -20,32 +20,34 @@ from retriever.documents.sources import Meter, open_bytes
 from retriever.errors import SourceError
 
 VectorFormat = Literal["glove", "word2vec-text", "word2vec-binary"]
-# Number of bytes that are read.
+# Bytes read to detect the format.
 HEAD = 1 << 16
 NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf)")
 _HEADER = re.compile(rb"([0-9]{1,18})[ \t]+([0-9]{1,9})[ \t]*\r?\n")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
-# Lines that show how many numbers a line has, if there is no header.
+# Lines that decide the number of dimensions, if there is no header.
 _VOTERS = 100
+# Bytes of a read.
 _BLOCK = 1 << 20
 _SPACE = b" \t\r\n"
 _LONGEST_WORD = 1 << 16
+# Factor by which the array of vectors grows.
 _GROWTH = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the first bytes of a file say; `header` is a number of bytes."""
+    """The format of a file, read from its first bytes; `header` is its length in bytes."""
 
     format: VectorFormat
     dimensions: int
-    # As the header says, if there is one.
+    # Number of words in the header, if there is one.
     count: int | None = None
     header: int = 0
 
 
 def read_layout(head: bytes, name: str) -> Layout:
-    """Detect the format."""
+    """Detect the format of a file from its first bytes."""
     header = _HEADER.match(head)
     if header is None:
         if _CONTROL.search(head):
@@ -62,17 +64,17 @@ def read_layout(head: bytes, name: str) -> Layout:
             f"{name}:1: expected the number of words and of dimensions, found {count} and "
             f"{dimensions}; download the file again"
         )
-    first = head[header.end() :].partition(b"\n")[0]
-    text = trailing_numbers(first) >= dimensions
-    kind: VectorFormat = "word2vec-text" if text else "word2vec-binary"
+    first_line = head[header.end() :].partition(b"\n")[0]
+    is_text = trailing_numbers(first_line) >= dimensions
+    kind: VectorFormat = "word2vec-text" if is_text else "word2vec-binary"
     return Layout(kind, dimensions, count, header.end())
 
 
 def _headerless(head: bytes, name: str) -> Layout:
     lines = head.split(b"\n")
-    # The last one may continue beyond the head.
+    # Without the last line, which may continue beyond the head.
     whole = [line for line in lines[: max(1, min(_VOTERS, len(lines) - 1))] if line.strip()]
-    # A word with spaces, white space as a word, or a malformed line has another number than most.
+    # The most frequent number counts: words with spaces and malformed lines have other numbers.
     sizes = Counter(map(trailing_numbers, whole))
     dimensions = max(sizes, key=lambda size: (sizes[size], -size), default=0)
     if dimensions == 0:
@@ -84,7 +86,7 @@ def _headerless(head: bytes, name: str) -> Layout:
 
 
 def trailing_numbers(line: bytes) -> int:
-    """How many numbers end a line, its first field not counted."""
+    """Count the numbers at the end of a line, except its first field."""
     fields = line.split()[1:]
     for count, field in enumerate(reversed(fields)):
         if not NUMBER.fullmatch(field.lower()):
@@ -93,23 +95,23 @@ def trailing_numbers(line: bytes) -> int:
 
 
 class WordVectors:
-    """Distinct `words` in the order of the file, and (words, dimensions) float32 `vectors`, finite.
+    """Distinct words in the order of the file, and finite (words, dimensions) float32 vectors.
 
-    While they are read, the array grows in place.
+    The array grows in place while the file is read.
     """
 
     def __init__(self, name: str, layout: Layout) -> None:
         self.name = name
         self._layout = layout
-        # A header may promise more words than there are.
+        # Not allocated by the header, which may promise more words than there are.
         self.vectors = np.empty((1, layout.dimensions), np.float32)
         self._rows: dict[str, int] = {}
         self.entries = 0
 
     def add(self, word: bytes, vector: NDArray[np.float32], where: str) -> None:
-        """Append an entry, unless its word is there already or one that no text can have."""
-        # A dot product is one fast call, and finite only if all numbers are (overflow aside, of
-        # which vdot does not warn).
+        """Append an entry, unless its word is a repetition or cannot occur in a text."""
+        # A dot product is one fast call. It is finite only if all numbers are; it may overflow,
+        # without a warning by vdot.
         if not np.isfinite(np.vdot(vector, vector)) and not np.isfinite(vector).all():
             raise SourceError(
                 f"{where}: expected finite numbers, found {vector[~np.isfinite(vector)][0]}; "
@@ -131,7 +133,7 @@ class WordVectors:
         self.vectors[row] = vector
 
     def finish(self) -> None:
-        """Check what was read, and free what is not filled."""
+        """Check the number of words, and free unused rows."""
         count = self._layout.count
         if count is not None and self.entries != count:
             raise SourceError(
@@ -149,12 +151,12 @@ class WordVectors:
         return list(self._rows)
 
     def _resize(self, rows: int) -> None:
-        # In place, so that there are never two copies; no caller holds the array.
+        # In place, to avoid a second copy. No caller holds the array.
         self.vectors.resize((rows, self._layout.dimensions), refcheck=False)
 
 
 def read_word_vectors(path: Path) -> WordVectors:
-    """Read word vectors; memory is that of the matrix and the words."""
+    """Read a file of word vectors, in the memory of its matrix and words."""
     name = str(path)
     with open_bytes(path, name, Meter()) as stream:
         layout = read_layout(stream.read(HEAD), name)
@@ -185,16 +187,18 @@ def _read_text(stream: BinaryIO, table: WordVectors, layout: Layout) -> None:
         if vector is None:
             count = trailing_numbers(line)
             fields = len(line.split())
-            found = f"{count}" if count == fields - 1 else f"{count} at the end of {fields} fields"
+            problem = f"{count}"
+            if count != fields - 1:
+                problem = f"{count} at the end of {fields} fields"
             raise SourceError(
-                f"{where}: expected a word and {layout.dimensions} numbers, found {found}; correct "
-                "or remove the line, or download the file again"
+                f"{where}: expected a word and {layout.dimensions} numbers, found {problem}; "
+                "correct or remove the line, or download the file again"
             )
         table.add(word, vector, where)
 
 
 def _numbers(text: bytes) -> NDArray[np.float32] | None:
-    """Numbers between white space; None if there is something else, or nothing."""
+    """Parse numbers between white space; return None for other text, or none at all."""
     if not text.strip():
         return None
     try:
@@ -204,13 +208,13 @@ def _numbers(text: bytes) -> NDArray[np.float32] | None:
 
 
 def _split(line: bytes, dimensions: int) -> tuple[bytes, NDArray[np.float32] | None]:
-    """Split from the right, by the number of dimensions."""
-    # An empty first field is an empty word, unlike no word at all.
+    """Split a line into word and numbers from the right, by the number of dimensions."""
+    # A line that begins with white space has an empty word.
     fields = line.rstrip(_SPACE).rsplit(None, dimensions)
     if len(fields) == dimensions and line[:1] in (b" ", b"\t"):
         fields.insert(0, b"")
     numbers = fields[1:]
-    # One number more than expected is rather a malformed line than a word that ends in a number.
+    # A surplus number means a malformed line rather than a word that ends in a number.
     if len(numbers) < dimensions or trailing_numbers(line) > dimensions:
         return b"", None
     if not all(NUMBER.fullmatch(field.lower()) for field in numbers):
@@ -226,14 +230,14 @@ def _read_binary(stream: BinaryIO, table: WordVectors, layout: Layout) -> None:
         where = f"{table.name}: entry {entry:,}"
         space = buffer.find(b" ", start)
         while space < 0 or len(buffer) < space + 1 + width:
-            more = stream.read(max(_BLOCK, width))
-            if not more or len(buffer) - start > _LONGEST_WORD + width:
+            block = stream.read(max(_BLOCK, width))
+            if not block or len(buffer) - start > _LONGEST_WORD + width:
                 raise SourceError(
                     f"{where}: expected a word and {width:,} bytes of {layout.dimensions} "
                     f"numbers, found {len(buffer) - start:,} bytes of {layout.count:,} entries; "
                     "the file is not complete: download it again"
                 )
-            buffer = buffer[start:] + more
+            buffer = buffer[start:] + block
             start = 0
             space = buffer.find(b" ")
         vector = np.frombuffer(buffer, "<f4", layout.dimensions, space + 1)

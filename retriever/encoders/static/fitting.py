@@ -1,10 +1,10 @@
-"""Static encoders fitted on a corpus.
+"""Static encoders fitted on a corpus: LSA, SIF and uSIF.
 
-With V the right singular vectors, the vector of a text is ``sum_w tf(w) idf(w) V_w``: the average
-of static word vectors ``idf(w) V_w``, up to its length.
+With the right singular vectors V, LSA has the text vector ``sum_w tf(w) idf(w) V_w``. Up to its
+length, this is the average of static word vectors ``idf(w) V_w``.
 
-Source: Deerwester et al. 1990 (Indexing by Latent Semantic Analysis); scikit-learn's
-TfidfVectorizer and TruncatedSVD compute it.
+Source: Deerwester et al. 1990 (Indexing by Latent Semantic Analysis), computed by scikit-learn's
+TfidfVectorizer and TruncatedSVD.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from retriever.encoders.settings import Static
 from retriever.encoders.static.model import WINDOW, StaticModel
 from retriever.encoders.static.settings import FITTED, FitSettings, LSASettings
 from retriever.encoders.static.words import (
-    Fitted,
+    FittedWeights,
     Lexicon,
     before_removal,
     component_shares,
@@ -40,12 +40,12 @@ from retriever.errors import ConfigError, SourceError, require_extra
 from retriever.training.sampling import Reservoir
 
 Doubles = NDArray[np.float64]
-# As `FileTokenizer` finds the parts of a compound.
+# The same words as the parts of a compound in `FileTokenizer`.
 _WORD = re.compile(r"\w+")
 Done = Callable[[int, int], None]
 DEFAULT_A = 1e-3
 DEFAULT_COMPONENTS: Mapping[str, int] = {"sif": 1, "usif": 5}
-# Texts that are read together, and those whose words' vectors are in memory together.
+# Number of texts that are tokenized together, and whose word vectors are in memory together.
 _TEXTS = 1024
 _SENTENCES = 64
 DEFAULT_LSA = LSASettings()
@@ -58,39 +58,36 @@ def fit_lsa(
     *,
     done: Done = lambda texts, words: None,
 ) -> StaticModel:
-    """Make a static encoder of a corpus.
+    """Fit a static encoder on a corpus by LSA.
 
-    Words are runs of letters, digits and underscores in lower case; the first 512 of a text count.
-    idf is ``ln((1 + n) / (1 + df)) + 1`` over all n texts, and rows have length 1 before the SVD,
-    as in scikit-learn. Texts are read once, as a stream; `done` is called with the texts and words
-    that were read since its last call.
+    Words are runs of letters, digits and underscores in lower case. Only the first 512 words of a
+    text count. idf is ``ln((1 + n) / (1 + df)) + 1`` over all n texts, and rows have length 1
+    before the SVD, as in scikit-learn. Texts are read once, as a stream. `done` is called with the
+    numbers of texts and words since its last call.
     """
     require_extra("sentences", "LSA", "sklearn")
-    # In how many texts each word is, and a sample of texts.
+    # Number of texts with each word.
     counts = Counter[str]()
     total = 0
-    drawn = Reservoir[str](settings.sample, settings.seed)
+    reservoir = Reservoir[str](settings.sample, settings.seed)
     for text in texts:
         words = lsa_words(text)
         counts.update(set(words))
-        drawn.add(text)
+        reservoir.add(text)
         total += len(words)
         done(1, len(words))
-    sample = drawn.items
-    seen = drawn.seen
-    most = settings.max_df * seen
-    kept = [word for word, count in counts.items() if settings.min_df <= count <= most]
-    # The most frequent first; of equally frequent words, in alphabetical order.
-    kept = sorted(kept, key=lambda word: (-counts[word], word))[: settings.max_words]
-    if len(kept) < 2 or len(sample) < 2:
+    sample = reservoir.items
+    seen = reservoir.seen
+    vocabulary = _select_words(counts, seen, settings)
+    if len(vocabulary) < 2 or len(sample) < 2:
         raise SourceError(
             f"lsa: expected at least 2 texts, and 2 words in {settings.min_df} or more and in at "
-            f"most {settings.max_df:.0%} of them, found {seen} texts and {len(kept)} such words; "
-            "read more texts, or change --set min-df or --set max-df"
+            f"most {settings.max_df:.0%} of them, found {seen} texts and {len(vocabulary)} such "
+            "words; read more texts, or change --set min-df or --set max-df"
         )
-    frequencies = np.array([counts[word] for word in kept], np.float64)
+    frequencies = np.array([counts[word] for word in vocabulary], np.float64)
     idf = np.log((1 + seen) / (1 + frequencies)) + 1
-    components, variance = _components(kept, idf, sample, settings)
+    components, variance = _components(vocabulary, idf, sample, settings)
     vectors = np.ascontiguousarray(components.T * idf[:, None], np.float32)
     provenance = {
         "vectors": "lsa",
@@ -102,19 +99,29 @@ def fit_lsa(
         "seed": settings.seed,
         "explained_variance": variance,
     }
-    lexicon = word_lexicon("lsa", kept, vectors)
+    lexicon = word_lexicon("lsa", vocabulary, vectors)
     return StaticModel(lexicon, "average", None, provenance)
 
 
+def _select_words(counts: Counter[str], texts: int, settings: LSASettings) -> list[str]:
+    """Return the words with a document frequency in the range of the settings.
+
+    The most frequent words come first, equally frequent ones in alphabetical order.
+    """
+    highest = settings.max_df * texts
+    words = [word for word, count in counts.items() if settings.min_df <= count <= highest]
+    return sorted(words, key=lambda word: (-counts[word], word))[: settings.max_words]
+
+
 def lsa_words(text: str) -> list[str]:
-    """The words of a text, in order."""
+    """Return the words of a text, in order."""
     return [word.lower() for word in _WORD.findall(text)][:WINDOW]
 
 
 def _components(
     words: list[str], idf: Doubles, sample: list[str], settings: LSASettings
 ) -> tuple[Doubles, float]:
-    """(dimensions, words) right singular vectors, and the share of variance that they hold."""
+    """Return (dimensions, words) right singular vectors, and their share of the variance."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -128,7 +135,7 @@ def _components(
 
 @dataclass(slots=True)
 class _Corpus:
-    """What one pass over the texts keeps."""
+    """Statistics and a sample of texts from one pass over a corpus."""
 
     counts: NDArray[np.int64]
     sample: list[NDArray[np.int32]]
@@ -139,14 +146,16 @@ class _Corpus:
 
 def _fit(
     lexicon: Lexicon, method: Static, texts: Iterable[str], settings: FitSettings, done: Done
-) -> tuple[Fitted, dict[str, Any]]:
-    """Fit `sif` or `usif`; the texts are read once, as a stream."""
+) -> tuple[FittedWeights, dict[str, Any]]:
+    """Fit `sif` or `usif` on a stream of texts; return weights and provenance."""
     width = lexicon.vectors.shape[1]
-    wanted = settings.components
-    if wanted is None:
-        wanted = min(DEFAULT_COMPONENTS[method], width)
-    elif wanted > width:
-        raise ConfigError(f"components: expected 0 to the {width} dimensions, found {wanted}")
+    component_count = settings.components
+    if component_count is None:
+        component_count = min(DEFAULT_COMPONENTS[method], width)
+    elif component_count > width:
+        raise ConfigError(
+            f"components: expected 0 to the {width} dimensions, found {component_count}"
+        )
     corpus = _read(lexicon, texts, settings, done)
     probabilities = corpus.counts / corpus.counts.sum()
     vocabulary = probabilities[probabilities > 0]
@@ -158,7 +167,7 @@ def _fit(
         a = usif_a(vocabulary, length)
         weights = usif_weights(np.where(probabilities > 0, probabilities, vocabulary.min()), a)
     gram = _gram(lexicon, method, corpus.sample, weights)
-    components, squares = principal_components(gram, wanted)
+    components, squares = principal_components(gram, component_count)
     squared = float(np.trace(gram))
     parameters = {
         "a": a if math.isfinite(a) else None,
@@ -174,12 +183,12 @@ def _fit(
         "seed": settings.seed,
         "components_hold": float(squares.sum()) / squared if squared else 0.0,
     }
-    fitted = Fitted(weights, components, component_shares(method, squares), parameters)
+    fitted = FittedWeights(weights, components, component_shares(method, squares), parameters)
     return fitted, provenance
 
 
 def _read(lexicon: Lexicon, texts: Iterable[str], settings: FitSettings, done: Done) -> _Corpus:
-    """Count the words of all texts and draw a sample of texts, each with the same chance."""
+    """Count the words of all texts, and draw a uniform sample of texts."""
     size = len(lexicon.vectors)
     sample = Reservoir[NDArray[np.int32]](settings.sample, settings.seed)
     corpus = _Corpus(np.zeros(size, np.int64), sample.items)
@@ -211,13 +220,13 @@ def _gram(
     sample: list[NDArray[np.int32]],
     weights: NDArray[np.float32],
 ) -> NDArray[np.float64]:
-    """The inner products of the dimensions over the sample's sentence vectors."""
+    """Return the inner products of the dimensions over the vectors of the sampled texts."""
     width = lexicon.vectors.shape[1]
     gram = np.zeros((width, width))
     for first in range(0, len(sample), _SENTENCES):
-        part = sample[first : first + _SENTENCES]
-        counts = np.array([len(ids) for ids in part], np.int64)
-        ids = np.concatenate(part).astype(np.int64)
+        block = sample[first : first + _SENTENCES]
+        counts = np.array([len(ids) for ids in block], np.int64)
+        ids = np.concatenate(block).astype(np.int64)
         plain = before_removal(method, lexicon.vectors, ids, counts, weights)
         gram += plain.T.astype(np.float64) @ plain.astype(np.float64)
     return gram
@@ -232,10 +241,10 @@ def fit_static(
     download: bool = False,
     done: Done = lambda texts, words: None,
 ) -> StaticModel:
-    """Make a static encoder of a file of word vectors or a model (see `find_model`).
+    """Make a static encoder from a file of word vectors or from a model (see `find_model`).
 
-    `sif` and `usif` are fitted on texts, which are read once, as a stream; `done` is called with
-    the texts and words that were read since its last call.
+    `sif` and `usif` are fitted on texts, which are read once, as a stream. `done` is called with
+    the numbers of texts and words since its last call.
     """
     settings.check(method)
     provenance: dict[str, Any] = {"vectors": str(source)}

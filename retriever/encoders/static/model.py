@@ -2,7 +2,7 @@
 
 ::
 
-    static.json           method, parameters, where it comes from; written last
+    static.json           method, parameters, provenance; written last
     vectors.safetensors   vectors and, if fitted, weights, components and shares
     vocabulary.txt        one word per line, or, for a model's word pieces, tokenizer.json
 """
@@ -37,7 +37,7 @@ from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.static.settings import FITTED
 from retriever.encoders.static.words import (
     FileTokenizer,
-    Fitted,
+    FittedWeights,
     Lexicon,
     PieceTokenizer,
     find_lexicon,
@@ -69,23 +69,23 @@ FORM = FolderForm(
     },
     choices={"method": get_args(Static), "kind": tuple(_CONTENT)},
 )
-# Default number of words of a text that are read.
+# Default window in words.
 WINDOW = 512
-# The arrays of what is fitted.
+# Fields of `FittedWeights` that are arrays.
 _FITTED = ("weights", "components", "shares")
 
 
 class StaticModel(EncoderModel):
-    """Turns the words of a text into a vector; make one with `load`, `fit_static` or `fit_lsa`.
+    """A static encoder, made with `load`, `fit_static` or `fit_lsa`.
 
-    `fitted` is what `sif` and `usif` need; `provenance` is for a person and decides nothing.
+    `sif` and `usif` need `fitted`. `provenance` is shown to the user and affects no vector.
     """
 
     def __init__(
         self,
         lexicon: Lexicon,
         method: Static,
-        fitted: Fitted | None,
+        fitted: FittedWeights | None,
         provenance: Mapping[str, Any],
     ) -> None:
         self.lexicon = lexicon
@@ -97,7 +97,7 @@ class StaticModel(EncoderModel):
         if fitted is not None:
             self._tensors |= {name: getattr(fitted, name) for name in _FITTED}
         content: dict[str, Any] = {"vocabulary": lexicon.digest, "method": method}
-        content |= {name: array_digest(one) for name, one in self._tensors.items()}
+        content |= {name: array_digest(tensor) for name, tensor in self._tensors.items()}
         if fitted is not None:
             content["parameters"] = dict(fitted.parameters)
         # SHA-256 over everything that decides a vector, in hexadecimal.
@@ -105,7 +105,7 @@ class StaticModel(EncoderModel):
 
     @classmethod
     def load(cls, folder: str | Path) -> StaticModel:
-        """What `save` wrote."""
+        """Load a folder that `save` wrote."""
         folder = Path(folder)
         settings = FORM.read_settings(folder)
         tensors = FORM.read_arrays(folder)
@@ -115,27 +115,27 @@ class StaticModel(EncoderModel):
         try:
             content = content_file.read_bytes().decode()
             if settings["kind"] == "words":
-                # Not splitlines: a word may hold what other programs take for a line's end.
+                # Not splitlines, since a word may hold other line separators.
                 tokenizer = FileTokenizer(content.split("\n")[:-1])
-                whole = words_digest(tokenizer) == digest
+                is_unchanged = words_digest(tokenizer) == digest
             else:
-                whole = hashlib.sha256(content.encode()).hexdigest() == settings["tokenizer"]
+                is_unchanged = hashlib.sha256(content.encode()).hexdigest() == settings["tokenizer"]
                 tokenizer = PieceTokenizer(content, len(tensors["vectors"]), settings["unknown"])
             fitted = None
             if settings["method"] in FITTED:
                 arrays = {name: tensors[name] for name in _FITTED}
-                fitted = Fitted(**arrays, parameters=settings["parameters"])
+                fitted = FittedWeights(**arrays, parameters=settings["parameters"])
             lexicon = Lexicon(str(folder), tokenizer, tensors["vectors"], digest)
             model = cls(lexicon, settings["method"], fitted, settings["provenance"])
         except (OSError, *MALFORMED) as error:
             raise FORM.altered(folder, str(error)) from error
-        if not whole or model.weights != settings["weights"]:
-            altered = folder / FORM.arrays if whole else content_file
+        if not is_unchanged or model.weights != settings["weights"]:
+            altered = folder / FORM.arrays if is_unchanged else content_file
             raise FORM.altered(altered, "another SHA-256 than static.json says")
         return model
 
     def save(self, folder: str | Path) -> None:
-        """Write everything into a folder, which appears complete or not at all."""
+        """Write the encoder into a folder, which appears complete or not at all."""
         FORM.check_target(Path(folder))
         tokenizer = self.lexicon.tokenizer
         content = tokenizer.content.encode()
@@ -159,57 +159,57 @@ class StaticModel(EncoderModel):
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[list[int]]:
-        """Ids of each text's words, cut at `max_length` if given."""
+        """Return the ids of each text's words, cut to `max_length` if it is set."""
         return [row[:max_length] for row in self.lexicon.tokenizer.ids(texts)]
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
-        """(start, stop) character offsets of each word that `tokenize` gives an id."""
+        """Return the (start, stop) character offsets of each word of `tokenize`."""
         return self.tokenize_with_offsets([text])[1][0]
 
     def tokenize_with_offsets(
         self, texts: Sequence[str], *, query: bool = False
     ) -> tuple[list[list[int]], list[list[Span]]]:
-        """The ids of whole texts, and the offsets of each."""
+        """Return the ids of whole texts, and their offsets."""
         return self.lexicon.tokenizer.ids_with_spans(texts)
 
     @property
     def word_dimensions(self) -> int:
-        """Of a word vector, without the weights and components of the method."""
+        """Number of components of a word vector, before the method is applied."""
         return int(self.lexicon.vectors.shape[1])
 
     def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
-        """The vectors of all words in one batch; zeros of those that are not known."""
+        """Yield the vectors of all words in one batch; zeros for unknown words."""
         vectors = self.lexicon.vectors
         lengths = np.array([len(ids) for ids in pieces], np.int64)
         ids = np.full((len(pieces), lengths.max(initial=0)), len(vectors), np.int64)
         ids[np.arange(ids.shape[1]) < lengths[:, None]] = np.fromiter(
             chain.from_iterable(pieces), np.int64
         )
-        known = ids < len(vectors)
-        found = np.zeros((*ids.shape, self.word_dimensions), np.float32)
-        found[known] = vectors[ids[known]]
-        yield np.arange(len(pieces)), found
+        has_vector = ids < len(vectors)
+        word_vectors = np.zeros((*ids.shape, self.word_dimensions), np.float32)
+        word_vectors[has_vector] = vectors[ids[has_vector]]
+        yield np.arange(len(pieces)), word_vectors
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """One vector per text, not normalized, from the ids that `tokenize` gives."""
+        """Return one vector per text for ids from `tokenize`, not normalized."""
         vectors = self.lexicon.vectors
         ids, counts = flatten(pieces, len(vectors))
-        # The sum of large numbers can be too large; who reads the vectors refuses it.
+        # A sum may overflow. The reader of the vectors refuses it.
         with np.errstate(over="ignore", invalid="ignore"):
             return sentence_vectors(self.method, vectors, ids, counts, self.fitted)
 
 
-def _find(asked: EncoderSettings, download: bool) -> StaticModel:
-    name = asked.model or DEFAULT_MODEL
+def _find_static(requested: EncoderSettings, download: bool) -> StaticModel:
+    name = requested.model or DEFAULT_MODEL
     if is_folder_with(STATIC_FILE, name):
         static = StaticModel.load(name)
-        if asked.static not in (None, static.method):
+        if requested.static not in (None, static.method):
             raise ConfigError(
-                f"static: {name} was fitted for {static.method}, but {asked.static} was asked for; "
-                "leave static out, or fit another with `retriever train static`"
+                f"static: {name} was fitted for {static.method}, but {requested.static} was asked "
+                "for; leave static out, or fit another with `retriever train static`"
             )
         return static
-    method = asked.static or "average"
+    method = requested.static or "average"
     if method in FITTED:
         raise ConfigError(
             f"static: {method} has to be fitted on texts: `retriever train static CORPUS --vectors "
@@ -219,20 +219,22 @@ def _find(asked: EncoderSettings, download: bool) -> StaticModel:
     return StaticModel(lexicon, method, None, {"vectors": name})
 
 
-def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, StaticModel]:
-    static = _find(asked, loading.download)
-    own = static.lexicon
-    if asked.query_prompt is None and own.query_prompt:
-        asked = replace(asked, query_prompt=own.query_prompt)
-    if asked.passage_prompt is None and own.passage_prompt:
-        asked = replace(asked, passage_prompt=own.passage_prompt)
+def _load(requested: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, StaticModel]:
+    static = _find_static(requested, loading.download)
+    lexicon = static.lexicon
+    if requested.query_prompt is None and lexicon.query_prompt:
+        requested = replace(requested, query_prompt=lexicon.query_prompt)
+    if requested.passage_prompt is None and lexicon.passage_prompt:
+        requested = replace(requested, passage_prompt=lexicon.passage_prompt)
     settings = plain_settings(
-        asked,
-        model=asked.model or DEFAULT_MODEL,
+        requested,
+        model=requested.model or DEFAULT_MODEL,
         static=static.method,
-        max_length=asked.max_length or own.window or WINDOW,
+        max_length=requested.max_length or lexicon.window or WINDOW,
     )
     return EncoderSpec(settings, static.weights, static.dimensions), static
 
 
-KIND = EncoderKind(load=_load, weights=lambda asked, download: _find(asked, download).weights)
+KIND = EncoderKind(
+    load=_load, weights=lambda requested, download: _find_static(requested, download).weights
+)

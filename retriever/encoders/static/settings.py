@@ -1,4 +1,4 @@
-"""How static encoders are fitted, each setting declared once."""
+"""Settings of fitting static encoders, each declared once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from retriever.encoders.settings import Static
 from retriever.errors import ConfigError
 from retriever.settings import Checked, setting
 
+# Methods that are fitted on a corpus.
 FITTED = ("sif", "usif")
 _SAMPLE = "Maximum number of texts, drawn at random, to compute components or lsa from."
 
 
 @dataclass(frozen=True, slots=True)
 class LSASettings(Checked):
-    """How LSA is fitted."""
+    """Settings of LSA."""
 
     dimensions: int = setting(300, "lsa: number of dimensions.", low=1, section="Encoder")
     min_df: int = setting(2, "lsa: leave out words of fewer texts than this.", low=1)
@@ -34,7 +35,7 @@ class LSASettings(Checked):
 
 @dataclass(frozen=True, slots=True)
 class FitSettings(Checked):
-    """How `sif` and `usif` are fitted."""
+    """Settings of fitting `sif` and `usif`."""
 
     sample: int = setting(100_000, _SAMPLE, low=1)
     components: int | None = setting(

@@ -1,8 +1,8 @@
-"""Words and their vectors, and how the vectors of a text are combined.
+"""Words and their vectors, and the combination of the vectors of a text.
 
-Texts come as `ids`, the words of all texts one after the other, and `counts`, how many are each
-text's. The result is (texts, d) float32, zeros for a text without words; it depends on the other
-texts of a batch by rounding at most.
+Texts are passed as `ids`, the words of all texts one after the other, and `counts`, the number of
+words of each text. The result is (texts, d) float32, zeros for a text without words. It depends on
+the other texts of a batch only by rounding.
 
 Sources: SIF is Arora, Liang and Ma 2017 (A Simple but Tough-to-Beat Baseline for Sentence
 Embeddings); uSIF Ethayarajh 2018 (Unsupervised Random Walk Sentence Embeddings); p-mean Rücklé,
@@ -39,8 +39,8 @@ from retriever.encoders.settings import Static
 from retriever.encoders.static.files import read_word_vectors
 from retriever.errors import ModelError
 
-Kind = Literal["words", "word-pieces"]
-# The names of input embedding tables; anything may stand before them.
+TokenizerKind = Literal["words", "word-pieces"]
+# Names of input embedding tables, after any prefix.
 _TABLES = (
     "embeddings.word_embeddings.weight",
     "word_embeddings.weight",
@@ -50,22 +50,23 @@ _TABLES = (
     "wte.weight",
     "shared.weight",
 )
-# Words of letters, digits and underscores; together where apostrophes, hyphens or dots join them.
+# Words of letters, digits and underscores, joined by apostrophes, hyphens or dots.
 _COMPOUND = re.compile(r"\w+(?:['’.\-]\w+)*")
 _WORD = re.compile(r"\w+")
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
-# A component of relatively less variance than this is rounding.
+# Relative variance below which a component is rounding noise.
 _NO_VARIANCE = 1e-12
 
 
 class FileTokenizer:
-    """Finds the words of a file, as they are written or else in lower case.
+    """A tokenizer for the words of a file, in their own spelling or else in lower case.
 
-    What apostrophes, hyphens or dots join is one word if the file has it, else its parts are.
+    A compound with apostrophes, hyphens or dots is one word if the file has it. Else its parts are
+    words.
     """
 
-    kind: Kind = "words"
+    kind: TokenizerKind = "words"
 
     def __init__(self, words: Sequence[str]) -> None:
         self._ids = {word: number for number, word in enumerate(words)}
@@ -77,24 +78,24 @@ class FileTokenizer:
 
     @property
     def content(self) -> str:
-        """One word per line, as in the file."""
+        """The words, one per line."""
         return "".join(word + "\n" for word in self._ids)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text's words; the number of words stands for one that is not known."""
-        return [[number for _, _, number in self._found(text)] for text in texts]
+        """Return the ids of each text's words; an unknown word has the number of words as id."""
+        return [[number for _, _, number in self._find_words(text)] for text in texts]
 
     def ids_with_spans(
         self, texts: Sequence[str]
     ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
-        """What `ids` returns, and the (start, stop) character offsets of each word."""
-        found = [list(self._found(text)) for text in texts]
+        """Return `ids`, and the (start, stop) character offsets of each word."""
+        found_words = [list(self._find_words(text)) for text in texts]
         return (
-            [[number for _, _, number in one] for one in found],
-            [[(start, stop) for start, stop, _ in one] for one in found],
+            [[number for _, _, number in words] for words in found_words],
+            [[(start, stop) for start, stop, _ in words] for words in found_words],
         )
 
-    def _found(self, text: str) -> Iterator[tuple[int, int, int]]:
+    def _find_words(self, text: str) -> Iterator[tuple[int, int, int]]:
         unknown = len(self._ids)
         for match in _COMPOUND.finditer(text):
             number = self._id(match[0])
@@ -113,7 +114,7 @@ class FileTokenizer:
 class PieceTokenizer:
     """A model's own tokenizer, without special tokens."""
 
-    kind: Kind = "word-pieces"
+    kind: TokenizerKind = "word-pieces"
 
     def __init__(self, content: str, words: int, unknown: int | None) -> None:
         from tokenizers import Tokenizer
@@ -124,46 +125,45 @@ class PieceTokenizer:
         try:
             self._tokenizer = Tokenizer.from_str(content)
         except Exception as error:
-            # The library raises the base class itself.
+            # The library raises the base class.
             raise ValueError(str(error)) from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text's pieces; the number of words stands for one that is not known."""
-        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [[self._known(number) for number in one.ids] for one in found]
+        """Return the ids of each text's pieces; an unknown piece has the number of words as id."""
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [[self._known_id(number) for number in encoding.ids] for encoding in encodings]
 
     def ids_with_spans(
         self, texts: Sequence[str]
     ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
-        """What `ids` returns, and the (start, stop) character offsets of each piece."""
-        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [[self._known(number) for number in one.ids] for one in found], [
-            one.offsets for one in found
-        ]
+        """Return `ids`, and the (start, stop) character offsets of each piece."""
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        ids = [[self._known_id(number) for number in encoding.ids] for encoding in encodings]
+        return ids, [encoding.offsets for encoding in encodings]
 
-    def _known(self, number: int) -> int:
+    def _known_id(self, number: int) -> int:
         return self._words if number == self.unknown or number >= self._words else int(number)
 
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """Words, their vectors, (words, d) float32, and the tokenizer that finds them."""
+    """Words, their (words, d) float32 vectors, and their tokenizer."""
 
     name: str
     tokenizer: FileTokenizer | PieceTokenizer
     vectors: NDArray[np.float32]
-    # SHA-256 over the words or, of a model, over its weights and tokenizer.
+    # SHA-256 over the words, or over the weights and the tokenizer of a model.
     digest: str
-    # What a model's files say of texts.
+    # Settings in the model's files.
     window: int | None = None
     query_prompt: str = ""
     passage_prompt: str = ""
 
 
 def find_lexicon(name: str, download: bool) -> Lexicon:
-    """The words of a file of word vectors, or the word pieces of a model."""
+    """Return the words of a file of word vectors, or the word pieces of a model."""
     if os.path.isfile(name):
         file = read_word_vectors(Path(name))
         return word_lexicon(name, file.words, file.vectors)
@@ -171,28 +171,28 @@ def find_lexicon(name: str, download: bool) -> Lexicon:
     table = find_token_table(path)
     if table is None:
         return model_lexicon(find_model(name))
-    # A folder of model2vec has none.
+    # A folder of model2vec has no prompts.
     prompts = read_prompts(path) if (path / "modules.json").is_file() else ("", "")
     return table_lexicon(name, table, *prompts)
 
 
 def word_lexicon(name: str, words: Sequence[str], vectors: Floats) -> Lexicon:
-    """Words and their vectors."""
+    """Return a lexicon of words and their vectors."""
     tokenizer = FileTokenizer(words)
     return Lexicon(name, tokenizer, vectors, words_digest(tokenizer))
 
 
 def words_digest(tokenizer: FileTokenizer) -> str:
-    """SHA-256 over the words, in hexadecimal."""
-    # The number is that of the rules by which words are found in a text.
+    """Return the SHA-256 over the words, in hexadecimal."""
+    # 1 is the version of the rules that find words in a text.
     return hashlib.sha256(f"words 1\n{tokenizer.content}".encode()).hexdigest()
 
 
 def model_lexicon(folder: ModelFolder) -> Lexicon:
-    """The word pieces of a model, with its input embeddings; the model is not built."""
+    """Return the word pieces of a model with its input embeddings, without building the model."""
     from transformers import AutoTokenizer
 
-    table = _embedding_table(folder)
+    table = _read_embedding_table(folder)
     try:
         loaded = AutoTokenizer.from_pretrained(
             folder.path, local_files_only=True, trust_remote_code=False
@@ -204,17 +204,17 @@ def model_lexicon(folder: ModelFolder) -> Lexicon:
     except MemoryError:
         raise
     except Exception as error:
-        # The libraries have an error of their own for each thing that a file can have wrong.
+        # The libraries raise various errors for damaged files.
         reason = " ".join(str(error).split())[:240] or type(error).__name__
         raise ModelError(f"{folder.path}: the tokenizer cannot be loaded: {reason}") from error
     return Lexicon(folder.name, tokenizer, table, folder.weights)
 
 
 def table_lexicon(name: str, folder: Path, query_prompt: str, passage_prompt: str) -> Lexicon:
-    """The tokens of a folder of model2vec or of StaticEmbedding, and a vector for each.
+    """Return the tokens of a folder of model2vec or StaticEmbedding, and their vectors.
 
-    In model2vec, the vector of a token is the row of `embeddings` that `mapping` has for it, times
-    its number in `weights`, where there are such arrays; the unknown token has none.
+    In model2vec, `mapping` may name the row of `embeddings` for a token, and `weights` its factor.
+    The unknown token has no vector.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -222,19 +222,20 @@ def table_lexicon(name: str, folder: Path, query_prompt: str, passage_prompt: st
     words = folder / "tokenizer.json"
     try:
         with safe_open(file, framework="numpy") as tensors:
-            there = set(tensors.keys())
-            more = {one: tensors.get_tensor(one) for one in ("mapping", "weights") if one in there}
-        own = "embedding.weight" if "embedding.weight" in there else "embeddings"
-        vectors = _table(file, own)
-        if "mapping" in more:
-            vectors = vectors[more["mapping"].astype(np.int64)]
-        if "weights" in more:
-            vectors = np.ascontiguousarray(vectors * more["weights"][:, None], np.float32)
+            names = set(tensors.keys())
+            optional = names & {"mapping", "weights"}
+            extra_arrays = {array: tensors.get_tensor(array) for array in optional}
+        table_name = "embedding.weight" if "embedding.weight" in names else "embeddings"
+        vectors = _read_table(file, table_name)
+        if "mapping" in extra_arrays:
+            vectors = vectors[extra_arrays["mapping"].astype(np.int64)]
+        if "weights" in extra_arrays:
+            vectors = np.ascontiguousarray(vectors * extra_arrays["weights"][:, None], np.float32)
         content = words.read_text(encoding="utf-8")
-        facts = json.loads(content)
-        unknown = _unknown(facts["model"]) if own == "embeddings" else None
+        tokenizer_settings = json.loads(content)
+        unknown = _unknown_id(tokenizer_settings["model"]) if table_name == "embeddings" else None
         tokenizer = PieceTokenizer(content, len(vectors), unknown)
-        window = (facts.get("truncation") or {}).get("max_length")
+        window = (tokenizer_settings.get("truncation") or {}).get("max_length")
     except (OSError, SafetensorError, *MALFORMED) as error:
         reason = " ".join(str(error).split())[:240]
         raise ModelError(
@@ -246,33 +247,33 @@ def table_lexicon(name: str, folder: Path, query_prompt: str, passage_prompt: st
     return Lexicon(name, tokenizer, vectors, digest, window, query_prompt, passage_prompt)
 
 
-def _unknown(model: Mapping[str, Any]) -> int | None:
-    """The id of a tokenizer's unknown token."""
+def _unknown_id(model: Mapping[str, Any]) -> int | None:
+    """Return the id of a tokenizer's unknown token."""
     if "unk_id" in model:
         return None if model["unk_id"] is None else int(model["unk_id"])
     vocabulary: Mapping[str, int] = model["vocab"]
     return vocabulary.get(model.get("unk_token") or "")
 
 
-def _embedding_table(folder: ModelFolder) -> NDArray[np.float32]:
+def _read_embedding_table(folder: ModelFolder) -> NDArray[np.float32]:
     from safetensors import SafetensorError, safe_open
 
-    found: list[tuple[str, Path, str]] = []
+    matches: list[tuple[str, Path, str]] = []
     try:
         for file in sorted(folder.path.glob("*.safetensors")):
             with safe_open(file, framework="numpy") as tensors:
                 names = list(tensors.keys())
-            found += [
+            matches += [
                 (table, file, name)
                 for name in names
                 for table in _TABLES
                 if f".{name}".endswith(f".{table}")
             ]
-        # A more specific name comes first: `word_embeddings.weight` alone may be another table.
-        first = min((_TABLES.index(table) for table, _, _ in found), default=0)
-        tables = [(file, name) for table, file, name in found if table == _TABLES[first]]
+        # Prefer the more specific name, since `word_embeddings.weight` alone may be another table.
+        first = min((_TABLES.index(table) for table, _, _ in matches), default=0)
+        tables = [(file, name) for table, file, name in matches if table == _TABLES[first]]
         if len(tables) == 1:
-            return _table(*tables[0])
+            return _read_table(*tables[0])
     except (OSError, SafetensorError) as error:
         raise ModelError(
             f"{folder.path}: the weights cannot be read ({error}); save the model again"
@@ -284,7 +285,7 @@ def _embedding_table(folder: ModelFolder) -> NDArray[np.float32]:
     )
 
 
-def _table(file: Path, name: str) -> Floats:
+def _read_table(file: Path, name: str) -> Floats:
     table = read_tensor(file, name)
     if table.ndim != 2 or not np.isfinite(table).all():
         raise ModelError(
@@ -295,24 +296,24 @@ def _table(file: Path, name: str) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """What SIF and uSIF learn from a corpus; `parameters` are for a person."""
+class FittedWeights:
+    """Weights and components of SIF or uSIF; `parameters` are shown to the user."""
 
     weights: Floats
-    # (count, dimensions) orthonormal rows, and how much of the projection on each is removed.
+    # (count, dimensions) orthonormal rows, and the removed share of the projection on each.
     components: Floats
     shares: Floats
     parameters: Mapping[str, float | int | None] = field(default_factory=dict)
 
 
 def sentence_vectors(
-    method: Static, vectors: Floats, ids: Integers, counts: Integers, fitted: Fitted | None
+    method: Static, vectors: Floats, ids: Integers, counts: Integers, fitted: FittedWeights | None
 ) -> Floats:
-    """One vector per text, not normalized."""
+    """Return one vector per text, not normalized."""
     if fitted is None:
         return before_removal(method, vectors, ids, counts)
     plain = before_removal(method, vectors, ids, counts, fitted.weights)
-    # A share of the projection on each component is taken away.
+    # Remove a share of the projection on each component.
     projections: Floats = (plain @ fitted.components.T) * fitted.shares
     plain -= projections @ fitted.components
     return plain
@@ -325,10 +326,10 @@ def before_removal(
     counts: Integers,
     weights: Floats | None = None,
 ) -> Floats:
-    """The mean of each text's words, which `sif` and `usif` fit components on.
+    """Return the mean of each text's words, before `sif` and `usif` remove components.
 
-    Before that `usif` scales each dimension to length 1 over the words of a text. `p-mean` has the
-    minimum, the mean and the maximum: the power means of -inf, 1 and inf.
+    `usif` first scales each dimension to length 1 over the words of a text. `p-mean` concatenates
+    minimum, mean and maximum: the power means of -inf, 1 and inf.
     """
     rows = vectors[ids]
     if method == "usif":
@@ -341,32 +342,32 @@ def before_removal(
     mean /= np.maximum(counts, 1).astype(np.float32)[:, None]
     if method != "p-mean":
         return mean
-    least, most = (reduce_segments(ufunc, rows, counts) for ufunc in (np.minimum, np.maximum))
-    return np.concatenate([least, mean, most], axis=1)
+    lowest, highest = (reduce_segments(ufunc, rows, counts) for ufunc in (np.minimum, np.maximum))
+    return np.concatenate([lowest, mean, highest], axis=1)
 
 
 def flatten(pieces: Sequence[Sequence[int]], words: int) -> tuple[Integers, Integers]:
-    """The known words of some texts, those below `words`, as flat ids and counts."""
+    """Return the known words of texts, with ids below `words`, as flat ids and counts."""
     lengths = np.array([len(row) for row in pieces], np.int64)
     ids = np.fromiter(chain.from_iterable(pieces), np.int64, int(lengths.sum()))
-    known = ids < words
-    if known.all():
+    has_vector = ids < words
+    if has_vector.all():
         return ids, lengths
     texts = np.repeat(np.arange(len(lengths)), lengths)
-    return ids[known], np.bincount(texts[known], minlength=len(lengths))
+    return ids[has_vector], np.bincount(texts[has_vector], minlength=len(lengths))
 
 
 def sif_weights(probabilities: NDArray[np.float64], a: float) -> Floats:
-    """``a / (a + p(w))`` (Arora et al., Algorithm 1); a word of probability 0 weighs 1."""
+    """Return ``a / (a + p(w))`` (Arora et al., Algorithm 1); 1 for a word of probability 0."""
     return (a / (a + probabilities)).astype(np.float32)
 
 
 def usif_a(probabilities: NDArray[np.float64], length: float) -> float:
-    """The parameter that uSIF derives (Ethayarajh) and SIF takes as a setting.
+    """Return the parameter a of uSIF (Ethayarajh), which is a setting of SIF.
 
-    ``a = (1 - alpha) / (alpha Z)`` with ``Z = |V| / 2`` and alpha the part of the vocabulary V of a
-    probability above ``1 - (1 - 1/|V|)^n``, n the mean number of words of a text; infinite where no
-    word is so probable.
+    ``a = (1 - alpha) / (alpha Z)`` with ``Z = |V| / 2``. alpha is the share of the vocabulary V
+    with a probability above ``1 - (1 - 1/|V|)^n``, and n the mean number of words of a text. a is
+    infinite if no word is that probable.
     """
     size = len(probabilities)
     threshold = 1 - (1 - 1 / size) ** length
@@ -375,34 +376,34 @@ def usif_a(probabilities: NDArray[np.float64], length: float) -> float:
 
 
 def usif_weights(probabilities: NDArray[np.float64], a: float) -> Floats:
-    """``a / (a/2 + p(w))`` (Ethayarajh); 2 for every word where a is infinite."""
+    """Return ``a / (a/2 + p(w))`` (Ethayarajh); 2 for every word if a is infinite."""
     return (1 / (0.5 + probabilities / a)).astype(np.float32)
 
 
 def principal_components(
     gram: NDArray[np.float64], count: int
 ) -> tuple[Floats, NDArray[np.float64]]:
-    """The first `count` right singular vectors of a matrix, fewer where its rank is lower.
+    """Return the first `count` right singular vectors of a matrix, at most its rank.
 
-    `gram` is the transposed matrix, not centered, times the matrix. Returns the vectors as rows and
-    their squared singular values; the greatest number of each vector is positive.
+    `gram` is the transposed matrix times the matrix, not centered. The result is the vectors as
+    rows, and their squared singular values. The largest component of each vector is positive.
     """
     values, columns = np.linalg.eigh(gram)
     values = values[::-1][:count]
     columns = columns[:, ::-1][:, :count]
-    kept = values > _NO_VARIANCE * max(values.max(initial=0), np.finfo(np.float64).tiny)
-    values = values[kept]
-    rows = columns[:, kept].T
+    significant = values > _NO_VARIANCE * max(values.max(initial=0), np.finfo(np.float64).tiny)
+    values = values[significant]
+    rows = columns[:, significant].T
     greatest = np.abs(rows).argmax(axis=1, keepdims=True)
     rows = rows * np.sign(np.take_along_axis(rows, greatest, axis=1))
     return np.ascontiguousarray(rows, np.float32), values
 
 
 def component_shares(method: Static, squares: NDArray[np.float64]) -> Floats:
-    """How much of each projection is removed.
+    """Return the share of each projection that is removed; `squares` are sigma^2.
 
-    All of it in SIF; in uSIF ``lambda_i = sigma_i^2 / sum_j sigma_j^2``, the sum over those that
-    are removed (Ethayarajh's piecewise common component removal); `squares` are sigma^2.
+    SIF removes projections completely. uSIF removes ``lambda_i = sigma_i^2 / sum_j sigma_j^2``,
+    summed over the removed components (Ethayarajh's piecewise common component removal).
     """
     shares = squares / squares.sum() if method == "usif" else np.ones(len(squares))
     return shares.astype(np.float32, copy=False)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from retriever.encoders.static.words import (
-    Fitted,
+    FittedWeights,
     flatten,
     principal_components,
     sentence_vectors,
@@ -41,7 +41,7 @@ def plain_loop(method, rows, weights):
 def test_a_text_has_the_vector_of_a_plain_loop_over_its_known_words(vectors, texts, method):
     components, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((WIDTH, 2)))
     shares = np.array([0.75, 0.25])
-    fitted = Fitted(WEIGHTS, components.T.astype(np.float32), shares.astype(np.float32))
+    fitted = FittedWeights(WEIGHTS, components.T.astype(np.float32), shares.astype(np.float32))
     parts = fitted if method in ("sif", "usif") else None
     found = sentence_vectors(method, vectors, *flatten(texts, WORDS), parts)
     assert found.dtype == np.float32
