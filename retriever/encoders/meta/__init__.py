@@ -1,4 +1,4 @@
-"""Several encoders as one: a linear map of each source's words, then pooling."""
+"""Meta-embeddings: a linear map of each source encoder's words, then pooling."""
 
 from __future__ import annotations
 

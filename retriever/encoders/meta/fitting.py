@@ -1,4 +1,4 @@
-"""A meta-embedding made from a corpus, or from pairs that people have scored."""
+"""Fitting of meta-embeddings on a corpus or on scored pairs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from indexes import storage_errors
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.meta.attention import (
-    Batch,
     History,
     MetaEpoch,
-    ScoredPairs,
+    ScoredBatch,
+    TrainingBatch,
     fit_attention,
 )
 from retriever.encoders.meta.linear import (
@@ -35,7 +35,7 @@ from retriever.encoders.meta.settings import (
     MetaSettings,
     Method,
 )
-from retriever.encoders.meta.sources import Source, Sources
+from retriever.encoders.meta.sources import MetaSource, MetaSources
 from retriever.encoders.meta.streaming import (
     Done,
     StoredWords,
@@ -52,28 +52,29 @@ from retriever.training.checkpoint import Checkpoint
 from retriever.training.loop import silent
 
 DEFAULT_REGULARIZATION = 10.0
-# Sentences of a training step (Sec. 4.4), fewer where an epoch would have fewer steps than this;
-# and the most that are held out.
+# Sentences of a training step (Sec. 4.4).
 _BATCH = 512
+# An epoch has at least this many steps, if its batches then have the smallest size or more.
 _STEPS = 16
 _SMALLEST_BATCH = 32
+# Most texts to hold out.
 _HELD_OUT = 1024
 
 
 class GoldPairs(Protocol):
-    """Pairs of sentences that people have scored, such as `eval.read_pairs` returns."""
+    """Pairs of sentences scored by people, such as those of `eval.read_pairs`."""
 
     @property
     def gold(self) -> NDArray[np.float64]:
-        """(pairs,) higher is more similar."""
+        """(pairs,) scores. Higher is more similar."""
 
     @property
     def left(self) -> list[str]:
-        """Each pair's first sentence."""
+        """First sentence of each pair."""
 
     @property
     def right(self) -> list[str]:
-        """Its second."""
+        """Second sentence of each pair."""
 
 
 DEFAULT_SETTINGS = MetaSettings()
@@ -94,156 +95,190 @@ def fit_meta(
     epoch: Callable[[MetaEpoch], object] = silent,
     notify: Callable[[str], object] = silent,
 ) -> Encoder:
-    """Make one encoder of several, and write it to a folder.
+    """Combine several encoders into one, and write it to a folder.
 
-    A run that was killed resumes if it is started again with equal texts, sources and settings; the
-    result has the same bits. Until then its work is in the folder ``.OUTPUT.fitting`` beside the
-    output.
+    A killed run resumes if it is started again with equal texts, sources and settings; the result
+    has the same bits. Its work is in the folder ``.OUTPUT.fitting`` beside the output.
 
     Args:
-        texts: the corpus, read once as a stream; `conc`, `avg` and `sup` do not read it.
-        sources: two or more text forms of encoders, or encoders that `Encoder.load` returned, which
-            are loaded again.
-        output: a new folder, or that of another meta-embedding, which is replaced.
-        settings: how.
+        texts: corpus, read once as a stream; `conc`, `avg` and `sup` do not read it.
+        sources: two or more encoders from `Encoder.load` or their text forms. All are loaded anew.
+        output: a new folder, or the folder of another meta-embedding, which is replaced.
+        settings: method and its settings.
         train: pairs that `sup` is trained on.
-        dev: pairs whose Pearson correlation says when training stops: needed by `sup`; `unsup`
-            without them stops by its loss on a tenth of the corpus.
+        dev: pairs whose Pearson correlation stops training. `sup` needs them; `unsup` without them
+            stops by its loss on a tenth of the corpus.
         device: torch device of the sources; None uses a GPU if there is one.
         download: allow downloads of a hub id that is not in the cache.
-        begin: called with the number of texts that will be encoded.
+        begin: called with the number of texts to encode.
         done: called with the texts and pieces of each batch.
         epoch: called after each epoch of training.
-        notify: called with lines that a person should read.
+        notify: called with lines to show to the user.
 
     Raises:
-        ConfigError: settings or sources that do not fit, or a folder that holds something else;
-            more dimensions than the corpus supports; a source that does not vary.
+        ConfigError: impossible settings, sources or folder; more dimensions than the corpus
+            supports; a source with constant vectors.
         SourceError: the corpus has no text.
         StorageError: the disk is full or cannot be written.
-        What `Encoder.load` raises.
+        Other errors: see `Encoder.load`.
     """
-    require_several("sources", sources)
-    folder = Path(output)
-    FORM.check_target(folder)
-    _check_pairs(settings.method, train, dev)
-    if settings.method in ("unsup", "sup"):
-        require_torch(f"the method {settings.method}")
-    loaded = Sources(_load(sources, device, download), settings.level)
-    _remark(loaded, settings, notify)
-    work = folder.with_name(f".{folder.resolve().name}.fitting")
-    fit = _Fit(loaded, settings, work, begin, done, epoch)
-    found: _Found = average(loaded.widths), {}, {}
-    if settings.method == "conc":
-        found = concatenation(loaded.widths), {}, {}
-    elif settings.method == "sup":
-        assert train is not None
-        assert dev is not None
-        found = fit.supervised(train, dev)
-    elif settings.method != "avg":
-        found = fit.on_corpus(texts, dev)
-    projection, parameters, provenance = found
-    if settings.method in ("svd", "gcca") and settings.dimensions is None:
-        usual = max(loaded.widths)
-        if projection.dimensions < usual:
-            notify(
-                f"note: {projection.dimensions} dimensions, not {usual}: the corpus supports no "
-                "more; read more texts for more"
-            )
-    parts = MetaParts(
-        settings.method,
-        loaded.level,
-        settings.word_pooling,
-        projection,
-        loaded.specs,
-        {"dimensions": projection.dimensions, **parameters},
-        provenance,
-    )
-    model = MetaModel(loaded, parts)
-    model.save(folder)
-    with storage_errors(folder.parent):
-        shutil.rmtree(work, ignore_errors=True)
+    _check_request(sources, Path(output), settings.method, train, dev)
+    loaded = MetaSources(_load_sources(sources, device, download), settings.level)
+    fit = _MetaFit(loaded, settings, Path(output), begin, done, epoch, notify)
+    model = fit.run(texts, train, dev)
     return Encoder(model.spec(EncoderSettings(model=str(output))), model)
 
 
-_Found = tuple[Projection, dict[str, Any], dict[str, Any]]
+def _check_request(
+    sources: Sequence[str | Encoder],
+    folder: Path,
+    method: Method,
+    train: GoldPairs | None,
+    dev: GoldPairs | None,
+) -> None:
+    require_several("sources", sources)
+    FORM.check_target(folder)
+    _check_pairs(method, train, dev)
+    if method in ("unsup", "sup"):
+        require_torch(f"the method {method}")
+
+
+# A map, its parameters, and its provenance.
+_FitResult = tuple[Projection, dict[str, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Fit:
-    """One run: a map, the settings it has for a person, and what it was fitted on."""
+class _MetaFit:
+    """A run of `fit_meta`."""
 
-    sources: Sources
+    sources: MetaSources
     settings: MetaSettings
-    work: Path
+    folder: Path
     begin: Callable[[int], object]
     done: Done
     epoch: Callable[[MetaEpoch], object]
+    notify: Callable[[str], object]
 
-    def on_corpus(self, texts: Iterable[str], dev: GoldPairs | None) -> _Found:
-        """SVD, GCCA or UNSUP."""
+    @property
+    def work(self) -> Path:
+        """The folder of unfinished work."""
+        return self.folder.with_name(f".{self.folder.resolve().name}.fitting")
+
+    def run(
+        self, texts: Iterable[str], train: GoldPairs | None, dev: GoldPairs | None
+    ) -> MetaModel:
+        """Fit the map, write the folder, and remove the work."""
         settings = self.settings
-        most = settings.sample or SAMPLE[settings.method]
-        drawn, seen = draw_texts(texts, most, settings.seed)
-        if not drawn:
+        sources = self.sources
+        _note_effects(sources, settings, self.notify)
+        projection, parameters, provenance = self._fit(texts, train, dev)
+        default = max(sources.widths)
+        if (
+            settings.method in ("svd", "gcca")
+            and settings.dimensions is None
+            and projection.dimensions < default
+        ):
+            self.notify(
+                f"note: {projection.dimensions} dimensions, not {default}: the corpus supports no "
+                "more; read more texts for more"
+            )
+        parts = MetaParts(
+            settings.method,
+            sources.level,
+            settings.word_pooling,
+            projection,
+            sources.specs,
+            {"dimensions": projection.dimensions, **parameters},
+            provenance,
+        )
+        model = MetaModel(sources, parts)
+        model.save(self.folder)
+        with storage_errors(self.folder.parent):
+            shutil.rmtree(self.work, ignore_errors=True)
+        return model
+
+    def _fit(
+        self, texts: Iterable[str], train: GoldPairs | None, dev: GoldPairs | None
+    ) -> _FitResult:
+        method = self.settings.method
+        if method == "avg":
+            return average(self.sources.widths), {}, {}
+        if method == "conc":
+            return concatenation(self.sources.widths), {}, {}
+        if method == "sup":
+            assert train is not None
+            assert dev is not None
+            return self._fit_on_pairs(train, dev)
+        return self._fit_on_corpus(texts, dev)
+
+    def _fit_on_corpus(self, texts: Iterable[str], dev: GoldPairs | None) -> _FitResult:
+        """Fit SVD, GCCA or UNSUP."""
+        settings = self.settings
+        sample_size = settings.sample or SAMPLE[settings.method]
+        sample, text_count = draw_texts(texts, sample_size, settings.seed)
+        if not sample:
             raise SourceError("the corpus has no text; name one that has")
-        if settings.method == "unsup" and len(drawn) == 1:
+        if settings.method == "unsup" and len(sample) == 1:
             raise SourceError("unsup: expected 2 texts or more to train on, found 1; read more")
-        provenance: dict[str, Any] = {"texts": seen, "sampled": len(drawn), "seed": settings.seed}
+        provenance: dict[str, Any] = {
+            "texts": text_count,
+            "sampled": len(sample),
+            "seed": settings.seed,
+        }
         if settings.method == "unsup":
-            return self._unsupervised(drawn, dev, provenance)
-        self.begin(len(drawn))
-        moments = read_moments(self.sources, drawn, self.work, self.done)
+            return self._fit_unsup(sample, dev, provenance)
+        self.begin(len(sample))
+        moments = read_moments(self.sources, sample, self.work, self.done)
         provenance |= {"words": moments.words, "known": moments.shares()}
         if settings.method == "svd":
             return svd(moments, settings.dimensions), {}, provenance
-        tau = settings.regularization
-        tau = DEFAULT_REGULARIZATION if tau is None else tau
+        regularization = settings.regularization
+        regularization = DEFAULT_REGULARIZATION if regularization is None else regularization
         names = [str(spec) for spec in self.sources.specs]
-        found = gcca(moments, settings.dimensions, tau, names)
-        return found, {"regularization": tau}, provenance
+        projection = gcca(moments, settings.dimensions, regularization, names)
+        return projection, {"regularization": regularization}, provenance
 
-    def _unsupervised(
+    def _fit_unsup(
         self, texts: list[str], dev: GoldPairs | None, provenance: dict[str, Any]
-    ) -> _Found:
+    ) -> _FitResult:
         self.begin(len(texts) + (0 if dev is None else 2 * len(dev.gold)))
         words = store_words(self.sources, texts, self.work, self.done)
-        judged = () if dev is None else list(self._pairs(dev).batches())
+        dev_batches = () if dev is None else list(self._store_pairs(dev).batches())
         order = np.random.default_rng(self.settings.seed).permutation(len(texts))
-        held = min(max(len(texts) // 10, 1), _HELD_OUT)
-        held_out = np.sort(order[:held])
-        train = np.sort(order[held:])
-        projection, history = self._trained(
+        held_out_count = min(max(len(texts) // 10, 1), _HELD_OUT)
+        held_out = np.sort(order[:held_out_count])
+        train = np.sort(order[held_out_count:])
+        projection, history = self._train(
             lambda epoch: words.batches(self._shuffled(train, epoch), _batch_size(len(train))),
             texts,
             [] if dev is None else [dev],
             held_out=list(words.batches(held_out, _BATCH)),
-            dev=judged,
+            dev=dev_batches,
         )
         provenance |= {
             "words": len(words.types),
             "stopped_by": "loss on held-out texts" if dev is None else "dev Pearson",
-            **_course(history),
+            **_count_epochs(history),
         }
         return projection, asdict(self.settings.training), provenance
 
-    def supervised(self, train: GoldPairs, dev: GoldPairs) -> _Found:
-        """SUP."""
+    def _fit_on_pairs(self, train: GoldPairs, dev: GoldPairs) -> _FitResult:
+        """Train SUP."""
         self.begin(2 * (len(train.gold) + len(dev.gold)))
-        scored = self._pairs(train)
-        judged = list(self._pairs(dev).batches())
-        everything = np.arange(len(train.gold))
-        projection, history = self._trained(
-            lambda epoch: scored.batches(self._shuffled(everything, epoch)),
+        scored = self._store_pairs(train)
+        dev_batches = list(self._store_pairs(dev).batches())
+        rows = np.arange(len(train.gold))
+        projection, history = self._train(
+            lambda epoch: scored.batches(self._shuffled(rows, epoch)),
             [],
             [train, dev],
-            dev=judged,
+            dev=dev_batches,
         )
         provenance = {
             "pairs": len(train.gold),
             "dev_pairs": len(dev.gold),
             "words": len(scored.words.types),
-            **_course(history),
+            **_count_epochs(history),
             "dev_pearson": history.curve[history.best].score,
             "seed": self.settings.seed,
         }
@@ -251,17 +286,17 @@ class _Fit:
         del parameters["margin"]
         return projection, parameters, provenance
 
-    def _trained(
+    def _train(
         self,
-        epochs: Callable[[int], Iterable[Batch]],
+        epochs: Callable[[int], Iterable[TrainingBatch]],
         texts: Sequence[str],
         pairs: Sequence[GoldPairs],
         **judges: Any,
     ) -> tuple[Projection, History]:
-        """Train on batches; a checkpoint is in a folder of this training alone."""
-        read = [text for one in pairs for text in (*one.left, *one.right)]
-        gold = [score for one in pairs for score in one.gold.tolist()]
-        key = corpus_key(self.sources, [*texts, *read])
+        """Train on batches, with a checkpoint in a folder named by the digest of the training."""
+        pair_texts = [text for pair_set in pairs for text in (*pair_set.left, *pair_set.right)]
+        gold = [score for pair_set in pairs for score in pair_set.gold.tolist()]
+        key = corpus_key(self.sources, [*texts, *pair_texts])
         content = json.dumps([asdict(self.settings), key, gold])
         digest = hashlib.sha256(content.encode()).hexdigest()
         checkpoint = Checkpoint(self.work / f"training-{digest}", {"training": digest})
@@ -274,44 +309,46 @@ class _Fit:
             **judges,
         )
 
-    def _pairs(self, pairs: GoldPairs) -> _PairWords:
-        """Gold scores are brought to [0, 1]."""
+    def _store_pairs(self, pairs: GoldPairs) -> _StoredPairs:
+        """Store the words of pairs; scale gold scores to [0, 1]."""
         low = pairs.gold.min()
         span = np.ptp(pairs.gold)
         gold = np.asarray((pairs.gold - low) / (span or 1.0), np.float32)
         texts = [*pairs.left, *pairs.right]
-        return _PairWords(store_words(self.sources, texts, self.work, self.done), gold)
+        return _StoredPairs(store_words(self.sources, texts, self.work, self.done), gold)
 
     def _shuffled(self, rows: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         return np.random.default_rng([self.settings.seed, epoch]).permutation(rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _PairWords:
-    """Pairs whose words are on disk: all first sentences, then all second ones."""
+class _StoredPairs:
+    """Pairs whose words are on disk: all first sentences, then all second sentences."""
 
     words: StoredWords
     gold: NDArray[np.float32]
 
-    def batches(self, pairs: NDArray[np.int64] | None = None) -> Iterator[ScoredPairs]:
-        """Half as many pairs as a batch of sentences has sentences, in each; by default of all."""
+    def batches(self, pairs: NDArray[np.int64] | None = None) -> Iterator[ScoredBatch]:
+        """Yield batches of pairs, all by default, with as many sentences as other batches."""
         pairs = np.arange(len(self.gold)) if pairs is None else pairs
         size = _batch_size(2 * len(pairs)) // 2
         for start in range(0, len(pairs), size):
             rows = pairs[start : start + size]
             sentences = np.stack([rows, rows + len(self.gold)], axis=1).reshape(-1)
-            yield ScoredPairs(self.words.batch(sentences), self.gold[rows])
+            yield ScoredBatch(self.words.batch(sentences), self.gold[rows])
 
 
-def _load(sources: Sequence[str | Encoder], device: str | None, download: bool) -> list[Source]:
+def _load_sources(
+    sources: Sequence[str | Encoder], device: str | None, download: bool
+) -> list[MetaSource]:
     loading = LoadContext(device, download, sharing())
-    found: list[Source] = []
-    for one in sources:
-        if not isinstance(one, str | Encoder):
-            raise TypeError(f"sources: expected text forms or Encoders, found {one!r:.60}")
-        asked = parse_encoder(one if isinstance(one, str) else str(one.spec))
-        found.append(Source(*kind_of(asked).load(asked, loading)))
-    return found
+    loaded: list[MetaSource] = []
+    for source in sources:
+        if not isinstance(source, str | Encoder):
+            raise TypeError(f"sources: expected text forms or Encoders, found {source!r:.60}")
+        requested = parse_encoder(source if isinstance(source, str) else str(source.spec))
+        loaded.append(MetaSource(*kind_of(requested).load(requested, loading)))
+    return loaded
 
 
 def _check_pairs(method: Method, train: GoldPairs | None, dev: GoldPairs | None) -> None:
@@ -324,7 +361,9 @@ def _check_pairs(method: Method, train: GoldPairs | None, dev: GoldPairs | None)
         raise ConfigError(f"dev: {method} has no training that is stopped; leave it out")
 
 
-def _remark(sources: Sources, settings: MetaSettings, notify: Callable[[str], object]) -> None:
+def _note_effects(
+    sources: MetaSources, settings: MetaSettings, notify: Callable[[str], object]
+) -> None:
     if sources.level == "sentence" and settings.level is None:
         notify("note: a source has no word vectors, so vectors of whole texts are combined")
     if sources.level == "sentence" and settings.pooling is not None:
@@ -343,5 +382,5 @@ def _batch_size(sentences: int) -> int:
     return min(_BATCH, max(_SMALLEST_BATCH, sentences // _STEPS))
 
 
-def _course(history: History) -> dict[str, int]:
+def _count_epochs(history: History) -> dict[str, int]:
     return {"epoch": history.best, "epochs": len(history.curve) - 1}

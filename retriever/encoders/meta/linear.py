@@ -1,12 +1,12 @@
-"""Meta-embeddings as linear maps: how they are found from covariances, and how they are applied.
+"""Meta-embeddings as linear maps: fitting from covariances, and application.
 
-Every method gives each source j a matrix P_j, a mean m_j and a weight, and the meta-vector of a
-word is ``sum_j weight_j P_j (x_j - m_j)`` over the sources that have the word. A word that a source
-lacks is at that source's mean: it contributes nothing, here and in covariances.
+Every method gives each source j a matrix P_j, a mean m_j and a weight. The meta-vector of a word is
+``sum_j weight_j P_j (x_j - m_j)`` over the sources that have the word. A source without the word
+counts as its mean. It contributes nothing, here and in covariances.
 
-Sources: CONC and AVG are Coates and Bollegala 2018, SVD is Yin and Schütze 2016, GCCA is Rastogi et
-al. 2015 with the eigenproblem of Bach and Jordan 2002, all of sentences in Poerner et al. 2020 and
-of words in Takahashi and Bollegala 2022.
+Sources: CONC and AVG are Coates and Bollegala 2018, SVD is Yin and Schütze 2016. GCCA is Rastogi et
+al. 2015 with the eigenproblem of Bach and Jordan 2002. Poerner et al. 2020 apply them to sentences,
+Takahashi and Bollegala 2022 to words.
 """
 
 from __future__ import annotations
@@ -26,149 +26,153 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# A component of relatively less variance, or a relatively smaller eigenvalue, is rounding.
+# Relative variance or eigenvalue below which a component is rounding noise.
 _RANK = 1e-10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Projection:
-    """What maps the vectors of a word by its sources to its meta-vector."""
+    """A linear map from the source vectors of a word to its meta-vector."""
 
-    # Per source (d_meta, d_j), and (d_j,) that is taken from its vectors before the map.
+    # For each source, a (d_meta, d_j) matrix, and a (d_j,) mean to subtract before the map.
     matrices: tuple[Floats, ...]
     means: tuple[Floats, ...]
     weights: Floats
 
     @property
     def dimensions(self) -> int:
-        """Components of a meta-vector."""
+        """Number of components of a meta-vector."""
         return len(self.matrices[0])
 
 
 def project(vectors: Sequence[Floats], projection: Projection) -> Floats:
-    """(words, d_meta) float32; of a word that a source lacks its vector is zeros."""
+    """Return (words, d_meta) float32 meta-vectors. A source without the word has zeros."""
     total = _contribution(vectors[0], has_words(vectors[0]), 0, projection)
     for number, x in enumerate(vectors[1:], start=1):
         total += _contribution(x, has_words(x), number, projection)
     return total
 
 
-def pooled(
+def pool_words(
     vectors: Sequence[Floats],
     sentences: Integers,
     count: int,
     projection: Projection,
     pooling: WordPooling,
 ) -> Floats:
-    """(count, d_meta) float32, the meta-vector of each sentence; zeros for one without words.
+    """Return the meta-vector of each sentence, (count, d_meta) float32; zeros without words.
 
-    Words are those that some source has; `sentences` has the sentence of each, ascending. The mean
-    commutes with the map, which is then applied to one vector per source.
+    `sentences` has the sentence of each word, ascending. Words without any source are ignored. The
+    mean commutes with the map, which is therefore applied to one vector per source.
     """
     present = [has_words(x) for x in vectors]
-    known = np.logical_or.reduce(present)
-    words = np.bincount(sentences[known], minlength=count)
+    has_word = np.logical_or.reduce(present)
+    words = np.bincount(sentences[has_word], minlength=count)
     if pooling == "mean":
         total = np.zeros((count, projection.dimensions), np.float32)
-        for number, (x, has) in enumerate(zip(vectors, present, strict=True)):
+        for number, (x, has_source) in enumerate(zip(vectors, present, strict=True)):
             sums = reduce_segments(np.add, x, np.bincount(sentences, minlength=count))
             total += _contribution(
-                sums, np.bincount(sentences[has], minlength=count), number, projection
+                sums, np.bincount(sentences[has_source], minlength=count), number, projection
             )
         total /= np.maximum(words, 1).astype(np.float32)[:, None]
         return total
-    if not known.all():
-        vectors = [x[known] for x in vectors]
+    if not has_word.all():
+        vectors = [x[has_word] for x in vectors]
     metas = project(vectors, projection)
     return reduce_segments(np.maximum, metas, words)
 
 
 def has_words(vectors: Floats) -> NDArray[np.bool_]:
-    """(words,) whether the source has each word: its vector is not zero."""
+    """Return (words,) whether the source has each word: its vector is not zero."""
     present: NDArray[np.bool_] = np.any(vectors != 0, axis=1)
     return present
 
 
 def _contribution(
-    x: Floats, times: NDArray[np.integer] | NDArray[np.bool_], number: int, projection: Projection
+    x: Floats, counts: NDArray[np.integer] | NDArray[np.bool_], number: int, projection: Projection
 ) -> Floats:
-    """One source's part, of sums of as many vectors as `times` says."""
+    """Return the contribution of a source, for sums of as many vectors as `counts` says."""
     matrix = projection.matrices[number]
-    found: Floats = x @ matrix.T
-    # In place: for every word of a batch, memory costs as much as the product.
-    found -= np.multiply.outer(times.astype(np.float32), matrix @ projection.means[number])
-    found *= projection.weights[number]
-    return found
+    contribution: Floats = x @ matrix.T
+    # In place, since for every word of a batch memory costs as much as the product.
+    contribution -= np.multiply.outer(counts.astype(np.float32), matrix @ projection.means[number])
+    contribution *= projection.weights[number]
+    return contribution
 
 
 @dataclass(slots=True, eq=False)
 class Moments:
-    """Sums over words, from which means and covariances follow; grows with the widths alone."""
+    """Sums over words that determine means and covariances, in memory independent of words."""
 
     widths: tuple[int, ...]
-    # Scalar products of the sources' components, each source's followed by a column that is 1 where
-    # it has the word.
+    # Inner products of the sources' components. After those of each source follows a column that is
+    # 1 if it has the word.
     gram: Doubles
     # Number of words that some source has.
     words: int = 0
 
     @classmethod
     def empty(cls, widths: Sequence[int]) -> Moments:
-        """Of no word."""
+        """Return the moments of no word."""
         size = sum(widths) + len(widths)
         return cls(tuple(widths), np.zeros((size, size)))
 
     def add(self, vectors: Sequence[Floats]) -> None:
-        """Take in words, per source (words, d_j)."""
+        """Add words, with (words, d_j) vectors for each source."""
         columns: list[NDArray[np.floating]] = []
-        known = np.zeros(len(vectors[0]), bool)
+        has_word = np.zeros(len(vectors[0]), bool)
         for x in vectors:
             present = has_words(x)
-            known |= present
+            has_word |= present
             columns += [x, present[:, None].astype(np.float32)]
         rows = np.concatenate(columns, axis=1).astype(np.float64)
         self.gram += rows.T @ rows
-        self.words += int(known.sum())
+        self.words += int(has_word.sum())
 
     def means(self) -> list[Doubles]:
-        """The mean of each source's vectors over the words that it has."""
-        found = []
-        for block, ones in self._blocks():
-            count = self.gram[ones, ones]
-            found.append(self.gram[block, ones] / max(count, 1.0))
-        return found
+        """Return the mean of each source's vectors over the words that it has."""
+        source_means = []
+        for block, count_column in self._blocks():
+            count = self.gram[count_column, count_column]
+            source_means.append(self.gram[block, count_column] / max(count, 1.0))
+        return source_means
 
     def shares(self) -> list[float]:
-        """The share of words that each source has."""
-        return [self.gram[ones, ones] / max(self.words, 1) for _, ones in self._blocks()]
+        """Return the share of words that each source has."""
+        counts = [self.gram[count_column, count_column] for _, count_column in self._blocks()]
+        return [count / max(self.words, 1) for count in counts]
 
     def covariance(self, means: Sequence[Doubles]) -> Doubles:
-        """(sum of d_j, likewise) float64, over all words; what a source lacks is at its mean."""
-        # Takes from each component its mean where the source has the word.
+        """Return the square float64 covariance of all components, sum of d_j rows.
+
+        A word that a source lacks counts as the mean of the source.
+        """
+        # Subtracts the mean from each component if the source has the word.
         centering = np.zeros((sum(self.widths), len(self.gram)))
         start = 0
-        for (block, ones), mean in zip(self._blocks(), means, strict=True):
+        for (block, count_column), mean in zip(self._blocks(), means, strict=True):
             rows = slice(start, start + len(mean))
             centering[rows, block] = np.eye(len(mean))
-            centering[rows, ones] = -mean
+            centering[rows, count_column] = -mean
             start = rows.stop
-        found = centering @ self.gram @ centering.T / max(self.words, 1)
-        return (found + found.T) / 2
+        product = centering @ self.gram @ centering.T / max(self.words, 1)
+        return (product + product.T) / 2
 
     def _blocks(self) -> list[tuple[slice, int]]:
-        """Where each source's components are, and the column that counts its words."""
-        found = []
+        """Return the columns of each source's components, and the column that counts its words."""
+        blocks = []
         start = 0
         for width in self.widths:
-            found.append((slice(start, start + width), start + width))
+            blocks.append((slice(start, start + width), start + width))
             start += width + 1
-        return found
+        return blocks
 
 
 def concatenation(widths: Sequence[int]) -> Projection:
-    """CONC: the sources' vectors one after the other (Eqs. 11, 12)."""
+    """Return CONC, the concatenation of the sources' vectors (Eqs. 11, 12)."""
     starts = np.cumsum([0, *widths]).tolist()
-    return _plain(
+    return _without_means(
         [
             np.eye(starts[-1], width, -start, dtype=np.float32)
             for start, width in zip(starts[:-1], widths, strict=True)
@@ -178,40 +182,44 @@ def concatenation(widths: Sequence[int]) -> Projection:
 
 
 def average(widths: Sequence[int]) -> Projection:
-    """AVG: the sum of the sources' vectors, padded with zeros to the longest (Eqs. 13, 14)."""
-    return _plain([np.eye(max(widths), width, dtype=np.float32) for width in widths], widths)
+    """Return AVG, the sum of the vectors, padded with zeros to the widest (Eqs. 13, 14)."""
+    return _without_means(
+        [np.eye(max(widths), width, dtype=np.float32) for width in widths], widths
+    )
 
 
-def _plain(matrices: Sequence[Floats], widths: Sequence[int]) -> Projection:
+def _without_means(matrices: Sequence[Floats], widths: Sequence[int]) -> Projection:
     means = tuple(np.zeros(width, np.float32) for width in widths)
     return Projection(tuple(matrices), means, np.ones(len(widths), np.float32))
 
 
 def svd(moments: Moments, dimensions: int | None) -> Projection:
-    """SVD: the first right singular vectors of the centered concatenation.
+    """Fit SVD: the first right singular vectors of the centered concatenation.
 
-    Rows have the most variance first; the component of each with the greatest amount is positive.
-    By default there are as many as the widest source has, or the rank where that is less.
+    Rows are ordered by variance, the highest first. The largest component of each is positive. The
+    default number is the width of the widest source, or the rank if that is less.
     """
     means = moments.means()
     values, columns = np.linalg.eigh(moments.covariance(means))
     values = values[::-1]
     columns = columns[:, ::-1]
     rank = int((values > _RANK * max(values.max(initial=0), np.finfo(np.float64).tiny)).sum())
-    kept = _dimensions(dimensions, max(moments.widths), rank, "the rank of the corpus's covariance")
-    return _split(columns[:, :kept], moments.widths, means)
+    dimension_count = _choose_dimensions(
+        dimensions, max(moments.widths), rank, "the rank of the corpus's covariance"
+    )
+    return _split(columns[:, :dimension_count], moments.widths, means)
 
 
 def gcca(
     moments: Moments, dimensions: int | None, regularization: float, names: Sequence[str]
 ) -> Projection:
-    """GCCA: directions in which the sources agree.
+    """Fit GCCA: directions in which the sources agree.
 
-    Eigenvectors of ``C theta = rho D theta`` with the greatest rho above 0, C being the covariance
-    between different sources and D that within each, ``Sigma_jj + tau sigma_j I`` with sigma_j the
-    mean of the diagonal of Sigma_jj; ``theta' D theta = 1``. Of two sources with tau = 0, rho are
-    the canonical correlations. Rows have the greatest rho first, their signs and default number as
-    of `svd`; `regularization` is tau, `names` are those of the sources, for errors.
+    Rows are the eigenvectors of ``C theta = rho D theta`` with the highest rho above 0, the highest
+    first, and ``theta' D theta = 1``. C is the covariance between different sources. D is the
+    covariance within each source, ``Sigma_jj + tau sigma_j I``, where sigma_j is the mean of the
+    diagonal of Sigma_jj. For two sources and tau = 0, rho are the canonical correlations. Signs and
+    default number are those of `svd`. `regularization` is tau; `names` of sources are for errors.
     """
     require_extra("sentences", "gcca", "scipy")
     from scipy.linalg import block_diag, eigh
@@ -241,25 +249,25 @@ def gcca(
     values = values[::-1]
     columns = columns[:, ::-1]
     positive = int((values > _RANK).sum())
-    kept = _dimensions(
+    dimension_count = _choose_dimensions(
         dimensions, max(moments.widths), positive, "the number of eigenvalues above 0"
     )
-    return _split(columns[:, :kept], moments.widths, means)
+    return _split(columns[:, :dimension_count], moments.widths, means)
 
 
-def _dimensions(asked: int | None, usual: int, most: int, what: str) -> int:
-    if most == 0:
+def _choose_dimensions(requested: int | None, default: int, highest: int, limit_name: str) -> int:
+    if highest == 0:
         raise ConfigError(
-            f"dimensions: {what} is 0, so there is nothing to project on; fit on more texts"
+            f"dimensions: {limit_name} is 0, so there is nothing to project on; fit on more texts"
         )
-    if asked is None:
-        return min(usual, most)
-    if asked > most:
+    if requested is None:
+        return min(default, highest)
+    if requested > highest:
         raise ConfigError(
-            f"dimensions: expected at most {most}, {what}, found {asked}; ask for fewer or fit on "
-            "more texts"
+            f"dimensions: expected at most {highest}, {limit_name}, found {requested}; ask for "
+            "fewer or fit on more texts"
         )
-    return asked
+    return requested
 
 
 def _split(columns: Doubles, widths: Sequence[int], means: Sequence[Doubles]) -> Projection:

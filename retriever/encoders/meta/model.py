@@ -1,9 +1,9 @@
-"""A meta-embedding: its folder, and the model that runs.
+"""A meta-embedding and its folder.
 
 ::
 
     meta.json                method, level, pooling, sources with their fingerprints; written last
-    projection.safetensors   per source a matrix and a mean, and the weights of the sources
+    projection.safetensors   for each source a matrix and a mean; the weights of the sources
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes import whole_folder
-from retriever.encoders.meta.linear import Floats, Projection, pooled
+from retriever.encoders.meta.linear import Floats, Projection, pool_words
 from retriever.encoders.meta.settings import Level, Method, WordPooling
-from retriever.encoders.meta.sources import MetaPieces, Source, Sources
+from retriever.encoders.meta.sources import MetaPieces, MetaSource, MetaSources
 from retriever.encoders.model_folders import MALFORMED, FolderForm, array_digest
 from retriever.encoders.registry import (
     META_FILE,
@@ -64,41 +64,41 @@ FORM = FolderForm(
         "pooling": get_args(WordPooling),
     },
 )
-# Settings of an encoder that a meta-embedding has too; the others are its sources'.
-_OWN = ("model", "normalize", "max_length")
+# Settings of a meta-embedding. Its sources have the others.
+_ALLOWED_SETTINGS = ("model", "normalize", "max_length")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MetaParts:
-    """What a meta-embedding consists of; parameters and provenance are for a person."""
+    """The parts of a meta-embedding; parameters and provenance are shown to the user."""
 
     method: Method
     level: Level
-    # Of words; texts are not pooled.
+    # Pooling of words. Vectors of texts are not pooled.
     pooling: WordPooling
     projection: Projection
-    # In the order of the map's parts.
+    # In the order of the matrices.
     sources: tuple[EncoderSpec, ...]
     parameters: Mapping[str, Any]
     provenance: Mapping[str, Any]
-    # Of sources on this disk, their paths from the folder's parent, so that they are found from any
-    # working folder and move together; None for the others.
+    # Paths of local sources, relative to the folder's parent; None for other sources. They hold in
+    # any working folder, and after sources and folder are moved together.
     places: tuple[str | None, ...] = ()
 
     def identity(self) -> str:
-        """SHA-256 over everything that decides a vector, in hexadecimal."""
+        """Return the SHA-256 over everything that decides a vector, in hexadecimal."""
         content = {
             "level": self.level,
             "pooling": self.pooling if self.level == "word" else None,
             "sources": [spec.fingerprint for spec in self.sources],
             "projection": {
-                name: array_digest(one) for name, one in _tensors(self.projection).items()
+                name: array_digest(array) for name, array in _tensors(self.projection).items()
             },
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """What a person wants to know, as JSON values."""
+        """Return the facts to show, as JSON values."""
         return {
             "method": self.method,
             "level": self.level,
@@ -122,26 +122,26 @@ class MetaParts:
 
 
 def read_folder(folder: Path) -> MetaParts:
-    """Read what `MetaModel.save` wrote; no source is loaded."""
+    """Read a folder that `MetaModel.save` wrote, without loading sources."""
     settings = FORM.read_settings(folder)
     tensors = FORM.read_arrays(folder)
     try:
         sources = settings["sources"]
-        places = tuple(one.pop("place", None) for one in sources)
+        places = tuple(source.pop("place", None) for source in sources)
         if not all(place is None or isinstance(place, str) for place in places):
             raise TypeError(f"{places!r:.40} as place")
-        for one in sources:
-            one.pop("fingerprint", None)
+        for source in sources:
+            source.pop("fingerprint", None)
         specs = tuple(map(EncoderSpec.from_json, sources))
         if objects := [spec.model for spec in specs if spec.is_given]:
             raise ModelError(
                 f"{folder}: its source {objects[0]!r} is an object of a program, which can be a "
                 "source no longer; train again with encoders that have a name"
             )
-        count = range(len(specs))
+        numbers = range(len(specs))
         projection = Projection(
-            tuple(tensors[f"matrix.{number}"] for number in count),
-            tuple(tensors[f"mean.{number}"] for number in count),
+            tuple(tensors[f"matrix.{number}"] for number in numbers),
+            tuple(tensors[f"mean.{number}"] for number in numbers),
             tensors["weights"],
         )
         parts = MetaParts(
@@ -162,17 +162,17 @@ def read_folder(folder: Path) -> MetaParts:
 
 
 def _tensors(projection: Projection) -> dict[str, Floats]:
-    named = {f"matrix.{number}": one for number, one in enumerate(projection.matrices)}
-    named |= {f"mean.{number}": one for number, one in enumerate(projection.means)}
-    return named | {"weights": projection.weights}
+    tensors = {f"matrix.{number}": array for number, array in enumerate(projection.matrices)}
+    tensors |= {f"mean.{number}": array for number, array in enumerate(projection.means)}
+    return tensors | {"weights": projection.weights}
 
 
 class MetaModel(EncoderModel):
-    """Turns texts into meta-vectors; make one with `MetaModel.load` or `fit_meta`."""
+    """A meta-embedding, made with `MetaModel.load` or `fit_meta`."""
 
     not_a_source = "is a meta-embedding itself; name the sources that it is made of"
 
-    def __init__(self, sources: Sources, parts: MetaParts) -> None:
+    def __init__(self, sources: MetaSources, parts: MetaParts) -> None:
         self.sources = sources
         self.parts = parts
         self.dimensions = parts.projection.dimensions
@@ -183,25 +183,25 @@ class MetaModel(EncoderModel):
     def load(cls, folder: str, loading: LoadContext) -> MetaModel:
         """Load a folder and its sources."""
         parts = read_folder(Path(folder))
-        # Sources over one model share its forward pass in torch, whoever else does.
-        shared = loading._replace(backbone_of=loading.backbone_of or sharing())
+        # Sources with the same model share its forward pass in torch.
+        sharing_context = loading._replace(backbone_of=loading.backbone_of or sharing())
         weights = Counter(spec.weights for spec in parts.sources)
-        found: list[Source] = []
+        loaded: list[MetaSource] = []
         for spec, place in zip(parts.sources, parts.places, strict=True):
-            how = loading if weights[spec.weights] == 1 else shared
-            source, model = _loaded(spec, place, Path(folder), how)
+            context = loading if weights[spec.weights] == 1 else sharing_context
+            source, model = _load_source(spec, place, Path(folder), context)
             if source.fingerprint != spec.fingerprint:
                 raise EncoderMismatchError(
                     f"{folder}: its source {spec.model} has changed: expected encoder "
                     f"{spec.fingerprint}, found {source.fingerprint}; install the source that the "
                     "folder was made with, or train again"
                 )
-            # The name by which the folder knows it, wherever it is now.
-            found.append(Source(replace(source, settings=spec.settings), model))
-        return cls(Sources(found, parts.level), parts)
+            # Keep the name in the folder, even if the source was moved.
+            loaded.append(MetaSource(replace(source, settings=spec.settings), model))
+        return cls(MetaSources(loaded, parts.level), parts)
 
     def save(self, folder: Path) -> None:
-        """Write map and names of the sources into a folder, which appears complete or not."""
+        """Write map and names of sources into a folder, which appears complete or not at all."""
         FORM.check_target(folder)
         parts = self.parts
         sources = []
@@ -225,60 +225,62 @@ class MetaModel(EncoderModel):
             FORM.write_arrays(new, _tensors(parts.projection))
             FORM.write_settings(new, settings)
 
-    def spec(self, asked: EncoderSettings) -> EncoderSpec:
-        """The specification of the vectors, for settings that name this folder as the model."""
+    def spec(self, requested: EncoderSettings) -> EncoderSpec:
+        """Return the specification of the vectors, for settings that name this folder."""
         refuse_settings(
-            asked,
-            _OWN,
+            requested,
+            _ALLOWED_SETTINGS,
             "is a meta-embedding, whose sources have their own settings; leave it out, or train "
             "another with the source named as you want it",
         )
-        window = asked.max_length or self.sources.window
+        window = requested.max_length or self.sources.window
         if window > self.sources.window:
             raise ConfigError(
                 f"max-length: expected at most {self.sources.window}, the smallest window of the "
-                f"sources of {asked.model}, found {window}"
+                f"sources of {requested.model}, found {window}"
             )
-        settings = plain_settings(asked, max_length=window)
+        settings = plain_settings(requested, max_length=window)
         return EncoderSpec(settings, self.weights, self.dimensions)
 
     def tokenize(
         self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
     ) -> list[MetaPieces]:
-        """See `Sources.tokenize`."""
+        """Return the pieces of each text; see `MetaSources.tokenize`."""
         return self.sources.tokenize(texts, max_length, query=query)
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
-        """See `Sources.piece_offsets`."""
+        """Return the offsets of pieces; see `MetaSources.piece_offsets`."""
         return self.sources.piece_offsets(text)
 
     def embed(self, pieces: Sequence[MetaPieces]) -> NDArray[np.float32]:
-        """One vector per text, not normalized."""
+        """Return one vector per text, not normalized."""
         vectors, sentences = self.sources.vectors(pieces)
-        return pooled(vectors, sentences, len(pieces), self.parts.projection, self.parts.pooling)
+        return pool_words(
+            vectors, sentences, len(pieces), self.parts.projection, self.parts.pooling
+        )
 
 
-def _loaded(
+def _load_source(
     spec: EncoderSpec, place: str | None, folder: Path, loading: LoadContext
 ) -> tuple[EncoderSpec, EncoderModel]:
-    beside = os.path.join(folder.resolve().parent, place) if place else ""
-    name = beside if os.path.exists(beside) else spec.model
+    moved = os.path.join(folder.resolve().parent, place) if place else ""
+    name = moved if os.path.exists(moved) else spec.model
     if is_url(name):
         raise ConfigError(f"{folder}: expected sources on this machine, found a URL")
     try:
-        asked = replace(spec.settings, model=name)
-        return kind_of(asked).load(asked, loading)
+        settings = replace(spec.settings, model=name)
+        return kind_of(settings).load(settings, loading)
     except ModelError as error:
         raise ModelError(f"{folder}: its source {spec.model} cannot be loaded: {error}") from error
 
 
-def _load(asked: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, MetaModel]:
-    model = MetaModel.load(asked.model or "", loading)
-    return model.spec(asked), model
+def _load(requested: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, MetaModel]:
+    model = MetaModel.load(requested.model or "", loading)
+    return model.spec(requested), model
 
 
 def _describe(spec: EncoderSpec) -> dict[str, Any]:
-    """The sources, if the folder is the one that the specification is of."""
+    """Return the facts of a folder, if it is the one of the specification."""
     with suppress(ModelError):
         parts = read_folder(Path(spec.model))
         if parts.identity() == spec.weights:
@@ -288,6 +290,6 @@ def _describe(spec: EncoderSpec) -> dict[str, Any]:
 
 KIND = EncoderKind(
     load=_load,
-    weights=lambda asked, download: read_folder(Path(asked.model or "")).identity(),
+    weights=lambda requested, download: read_folder(Path(requested.model or "")).identity(),
     describe=_describe,
 )

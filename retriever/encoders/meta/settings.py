@@ -1,4 +1,4 @@
-"""How several encoders become one, each setting declared once."""
+"""Settings of meta-embeddings, each declared once."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from retriever.settings import Checked, check_settings, setting
 Method = Literal["conc", "avg", "svd", "gcca", "sup", "unsup"]
 Level = Literal["word", "sentence"]
 WordPooling = Literal["mean", "max"]
-# Texts of a corpus that a method reads; words that are trained on are on disk.
+# Texts of a corpus that a method reads. Training keeps their words on disk.
 SAMPLE = {"svd": 100_000, "gcca": 100_000, "unsup": 20_000}
 
 
 @dataclass(frozen=True, slots=True)
 class UnsupSettings(Checked):
-    """How `sup` and `unsup` are trained; what says so belongs to `unsup` alone.
+    """Settings of training `sup` and `unsup`. A setting marked `unsup` has no effect on `sup`.
 
-    Sec. 4.4 of Takahashi and Bollegala (2022) has SGD, and all parameters start between -1 and 1,
-    where projections are far from orthogonal and the first steps diverge. Here projections start
-    orthogonal at random and weights equal, and the optimizer is AdamW, as in the authors' code.
+    Takahashi and Bollegala (2022, Sec. 4.4) use SGD and start all parameters between -1 and 1.
+    There, projections are far from orthogonal and the first steps diverge. Here, projections start
+    orthogonal at random, weights start equal, and the optimizer is AdamW, as in the authors' code.
 
-    The weights measure quality only by way of the margin. With equal weights orthogonal vectors are
-    at a squared distance of 2. Up to 1, hardly a pair is pushed, and they equalize the lengths of
-    the projections: a noisy source, whose projections are short, gets more. At 2, nearly all pairs
-    are pushed, and unequal weights increase distances, whichever source is the heavier. Between
-    them the noisier of two copies of a signal gets less.
+    The margin decides whether weights measure quality. With equal weights, orthogonal vectors have
+    a squared distance of 2. A margin up to 1 pushes hardly any pair. Weights then equalize the
+    lengths of projections, and a noisy source with short projections gets more. A margin of 2
+    pushes nearly all pairs, and any unequal weights increase distances. Between the two, the
+    noisier of two copies of a signal gets less.
 
     Raises:
         ConfigError: a value is out of range.
@@ -54,13 +54,13 @@ class UnsupSettings(Checked):
 
 @dataclass(frozen=True, slots=True)
 class MetaSettings:
-    """How several encoders become one.
+    """Settings of a meta-embedding.
 
-    `conc` and `avg` need no corpus, `svd`, `gcca` and `unsup` are fitted on one, `sup` is trained
+    `conc` and `avg` need no corpus. `svd`, `gcca` and `unsup` are fitted on one. `sup` is trained
     on scored pairs.
 
     Raises:
-        ConfigError: a value that is impossible or that the method does not use.
+        ConfigError: a value is impossible, or the method does not use it.
     """
 
     method: Method = setting("svd", "How the encoders are combined.")
@@ -110,5 +110,5 @@ class MetaSettings:
 
     @property
     def word_pooling(self) -> WordPooling:
-        """The pooling, by default the method's."""
+        """The pooling of words, by default that of the method."""
         return self.pooling or ("max" if self.method in ("sup", "unsup") else "mean")

@@ -1,8 +1,8 @@
-"""A corpus read word by word under several encoders, resumed where it was killed.
+"""Words of a corpus by several encoders, read as a stream that can be resumed.
 
-Sums of products, from which covariances follow, or the words themselves are committed to disk under
-a key that names texts and sources. The same run resumes after the last commit and, since texts are
-read in the same groups, ends with the same bits.
+The sums of products that determine covariances, or the words themselves, are committed to disk
+under a key of texts and sources. The same run resumes after the last commit. It reads texts in the
+same groups, so it ends with the same bits.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from numpy.typing import NDArray
 from indexes import storage_errors
 from retriever.encoders.computing import BATCH_PIECES, filled_batches
 from retriever.encoders.meta.linear import Floats, Integers, Moments
-from retriever.encoders.meta.sources import MetaPieces, Sources, WordBatch, word_types
+from retriever.encoders.meta.sources import MetaPieces, MetaSources, WordBatch, word_types
 from retriever.training.checkpoint import Checkpoint
 from retriever.training.sampling import Reservoir
 
 Done = Callable[[int, int], None]
 
-# Texts that are read together; a commit is between two groups.
+# Texts of a group. A commit follows a group.
 _GROUP = 512
+# Least seconds between commits.
 _SECONDS = 10.0
 
 
-def draw_texts(texts: Iterable[str], most: int, seed: int) -> tuple[list[str], int]:
-    """Texts of a stream, each with the same chance, in the order of the stream."""
-    drawn = Reservoir[tuple[int, str]](most, seed)
+def draw_texts(texts: Iterable[str], size: int, seed: int) -> tuple[list[str], int]:
+    """Draw a uniform sample of the texts of a stream, in order; return it and their number."""
+    reservoir = Reservoir[tuple[int, str]](size, seed)
     for text in texts:
         if text.strip():
-            drawn.add((drawn.seen, text))
-    return [text for _, text in sorted(drawn.items)], drawn.seen
+            reservoir.add((reservoir.seen, text))
+    return [text for _, text in sorted(reservoir.items)], reservoir.seen
 
 
-def corpus_key(sources: Sources, texts: Sequence[str]) -> str:
-    """A SHA-256 over what decides the words: sources, level and texts."""
+def corpus_key(sources: MetaSources, texts: Sequence[str]) -> str:
+    """Return the SHA-256 over sources, level and texts."""
     digest = hashlib.sha256()
     facts = [sources.level, *(spec.fingerprint for spec in sources.specs)]
     for part in (*facts, *texts):
@@ -52,9 +53,9 @@ def corpus_key(sources: Sources, texts: Sequence[str]) -> str:
 
 
 def read_moments(
-    sources: Sources, texts: Sequence[str], work: Path, done: Done, seconds: float = _SECONDS
+    sources: MetaSources, texts: Sequence[str], work: Path, done: Done, seconds: float = _SECONDS
 ) -> Moments:
-    """Sums over the words of all texts."""
+    """Compute the moments of the words of all texts."""
     import torch
 
     with storage_errors(work):
@@ -63,8 +64,8 @@ def read_moments(
     checkpoint = Checkpoint(work / f"moments-{key}", {"texts": key}, seconds)
     moments = Moments.empty(sources.widths)
     first = 0
-    if (state := checkpoint.read()) is not None:
-        tensors, values = state
+    if (stored := checkpoint.read()) is not None:
+        tensors, values = stored
         moments.gram = tensors["gram"].numpy()
         moments.words = values["words"]
         first = values["texts"]
@@ -83,33 +84,33 @@ def read_moments(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredWords:
-    """Arrays of a `WordBatch` on disk, and (sentences + 1,) where the words of each begin."""
+    """Arrays of a `WordBatch` on disk, and (sentences + 1,) starts of the words of each."""
 
     vectors: tuple[Floats, ...]
     types: Integers
     starts: Integers
 
     def batch(self, sentences: Integers) -> WordBatch:
-        """The words of some sentences, numbered 0, 1, ... in this order."""
+        """Return the words of sentences, renumbered 0, 1, ... in this order."""
         counts = self.starts[sentences + 1] - self.starts[sentences]
         before = np.cumsum(counts) - counts
         rows = np.arange(int(counts.sum())) + np.repeat(self.starts[sentences] - before, counts)
         return WordBatch(
-            tuple(np.ascontiguousarray(one[rows]) for one in self.vectors),
+            tuple(np.ascontiguousarray(vectors[rows]) for vectors in self.vectors),
             np.repeat(np.arange(len(sentences)), counts),
             self.types[rows],
         )
 
     def batches(self, sentences: Integers, size: int) -> Iterator[WordBatch]:
-        """The words of some sentences, `size` of them at a time."""
+        """Yield the words of sentences, `size` sentences at a time."""
         for start in range(0, len(sentences), size):
             yield self.batch(sentences[start : start + size])
 
 
-def store_words(sources: Sources, texts: Sequence[str], work: Path, done: Done) -> StoredWords:
-    """Write the words of all texts to disk, group by group; the counts come last and commit it."""
+def store_words(sources: MetaSources, texts: Sequence[str], work: Path, done: Done) -> StoredWords:
+    """Write the words of all texts to disk. Their counts, written last, commit a group."""
     work = work / f"stored-{corpus_key(sources, texts)}"
-    # Bytes of a row.
+    # Bytes of a row of each file.
     sizes = {f"vectors.{j}": 4 * width for j, width in enumerate(sources.widths)}
     sizes |= {"types": 8, "counts": 8}
     with storage_errors(work), ExitStack() as stack:
@@ -118,58 +119,58 @@ def store_words(sources: Sources, texts: Sequence[str], work: Path, done: Done) 
         committed = np.fromfile(work / "counts", "<i8")
         first = len(committed)
         if first < len(texts):
-            # A part of a group may have been written.
+            # Only whole groups count.
             first -= first % _GROUP
         words = int(committed[:first].sum())
         done(first, 0)
         for file, (name, size) in zip(files, sizes.items(), strict=True):
             file.truncate(size * (first if name == "counts" else words))
         for start in range(first, len(texts), _GROUP):
-            vectors, types, counts = _words_of(sources, texts[start : start + _GROUP], done)
+            vectors, types, counts = _encode_group(sources, texts[start : start + _GROUP], done)
             for file, part in zip(files, (*vectors, types, counts), strict=True):
                 file.write(np.ascontiguousarray(part).tobytes())
                 file.flush()
                 os.fsync(file.fileno())
             words += len(types)
 
-        def mapped(name: str, dtype: str, *shape: int) -> NDArray[Any]:
+        def map_file(name: str, dtype: str, *shape: int) -> NDArray[Any]:
             if not words:
                 # An empty file cannot be mapped.
                 return np.empty(shape, dtype)
             return np.memmap(work / name, dtype, "r", shape=shape)
 
-        vectors = [mapped(f"vectors.{j}", "<f4", words, d) for j, d in enumerate(sources.widths)]
+        vectors = [map_file(f"vectors.{j}", "<f4", words, d) for j, d in enumerate(sources.widths)]
         starts = np.cumsum([0, *np.fromfile(work / "counts", "<i8")])
-        return StoredWords(tuple(vectors), mapped("types", "<i8", words), starts)
+        return StoredWords(tuple(vectors), map_file("types", "<i8", words), starts)
 
 
-def _words_of(
-    sources: Sources, texts: Sequence[str], done: Done
+def _encode_group(
+    sources: MetaSources, texts: Sequence[str], done: Done
 ) -> tuple[list[Floats], Integers, Integers]:
-    """Vectors, types and numbers of words of a group of texts, in order."""
+    """Return vectors, types and numbers of words of a group of texts, in order."""
     parts: list[list[Floats]] = [[np.zeros((0, width), np.float32)] for width in sources.widths]
     owners: list[Integers] = [np.zeros(0, np.int64)]
     types: list[list[int]] = [[] for _ in texts]
     for rows, batch in _batches(sources, texts):
         vectors, sentences = sources.vectors(batch)
-        for part, found in zip(parts, vectors, strict=True):
-            part.append(found)
+        for part, source_vectors in zip(parts, vectors, strict=True):
+            part.append(source_vectors)
         owners.append(rows[sentences])
-        for row, one in zip(rows.tolist(), batch, strict=True):
-            spans = one.spans if sources.level == "word" else [(0, len(one.text))]
-            types[row] = word_types(one.text, spans)
+        for row, pieces in zip(rows.tolist(), batch, strict=True):
+            spans = pieces.spans if sources.level == "word" else [(0, len(pieces.text))]
+            types[row] = word_types(pieces.text, spans)
         done(len(batch), sum(map(len, batch)))
     owner = np.concatenate(owners)
     order = np.argsort(owner, kind="stable")
     counts = np.bincount(owner, minlength=len(texts)).astype(np.int64)
-    forms = np.array([form for one in types for form in one], np.int64)
+    forms = np.array([type_ for text_types in types for type_ in text_types], np.int64)
     return [np.concatenate(part)[order] for part in parts], forms, counts
 
 
 def _batches(
-    sources: Sources, texts: Sequence[str]
+    sources: MetaSources, texts: Sequence[str]
 ) -> Iterator[tuple[NDArray[np.int64], list[MetaPieces]]]:
-    """Rows and pieces of the texts of a group, cut at the window; texts without pieces left out."""
+    """Yield rows and pieces of the texts of a group that have pieces, cut to the window."""
     pieces = sources.tokenize(texts, sources.window)
     for rows in filled_batches(pieces, BATCH_PIECES["float32"]):
         yield rows, [pieces[row] for row in rows]

@@ -14,8 +14,8 @@ import torch
 from retriever.encoders.meta import MetaSettings, UnsupSettings, attention
 from retriever.encoders.meta.attention import (
     AttentionModel,
-    ScoredPairs,
-    Words,
+    ScoredBatch,
+    WordTensors,
     fit_attention,
     orthogonality,
     pair_means,
@@ -198,7 +198,7 @@ def test_it_finds_what_two_rotated_noisy_sources_share(levels, noisier):
 def test_the_loss_is_the_sum_of_its_terms(trained):
     meta = MetaSettings("unsup", 6, training=UnsupSettings(weights=trained))
     model, batch = AttentionModel(WIDTHS, meta), toy().held_out[0]
-    words = Words(batch)
+    words = WordTensors(batch)
     words.vectors = [one.double() for one in words.vectors]
     chance = torch.Generator().manual_seed(3)
     for name, tensor in model.tensors.items():
@@ -261,7 +261,9 @@ def test_without_a_score_the_held_out_loss_stops_training():
         for tensor, matrix in zip(model.matrices, projection.matrices, strict=True):
             tensor.copy_(torch.from_numpy(matrix))
         model.tensors["weights"].copy_(torch.from_numpy(projection.weights).log())
-        held_out = [unsup_loss(model, Words(one), TOY.training.margin) for one in toy().held_out]
+        held_out = [
+            unsup_loss(model, WordTensors(one), TOY.training.margin) for one in toy().held_out
+        ]
     assert float(np.mean(held_out)) == pytest.approx(min(losses), rel=1e-4)
 
 
@@ -309,7 +311,7 @@ def scored_pairs(count, seed):
     means = unit(signal.reshape(-1, SUP_LENGTH, SUP_SIGNAL).mean(1))
     gold = np.clip((means[0::2] * means[1::2]).sum(1), 0, 1)
     sentences = np.repeat(np.arange(2 * count), SUP_LENGTH)
-    return ScoredPairs(WordBatch(vectors, sentences, np.arange(words)), gold.astype(np.float32))
+    return ScoredBatch(WordBatch(vectors, sentences, np.arange(words)), gold.astype(np.float32))
 
 
 TRAIN = [scored_pairs(40, seed) for seed in range(6)]
@@ -356,7 +358,7 @@ def test_words_that_no_source_has_are_as_if_they_were_not_there():
     zeros = replace(words, vectors=tuple(x * kept[:, None] for x in words.vectors))
     vectors = tuple(x[kept] for x in words.vectors)
     without = WordBatch(vectors, words.sentences[kept], words.types[kept])
-    fits = [fit_sup(SUP, [ScoredPairs(one, TRAIN[0].gold)]) for one in (without, zeros)]
+    fits = [fit_sup(SUP, [ScoredBatch(one, TRAIN[0].gold)]) for one in (without, zeros)]
     losses = [[epoch.loss for epoch in fit[1].curve[1:]] for fit in fits]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
     assert np.isfinite(losses).all()

@@ -11,7 +11,7 @@ from retriever.encoders.meta.linear import (
     average,
     concatenation,
     gcca,
-    pooled,
+    pool_words,
     project,
     svd,
 )
@@ -116,7 +116,7 @@ def test_pooling_is_that_of_the_mapped_words():
     by_source = [w * np.where(some, x - m, 0) @ matrix.T for w, x, m, matrix, some in parts]
     metas, known = sum(by_source), np.any(has, axis=0)[:, 0]
     for pooling, reduce in (("mean", np.mean), ("max", np.max)):
-        result = pooled(vectors, sentences, 5, found, pooling)
+        result = pool_words(vectors, sentences, 5, found, pooling)
         for sentence in range(5):
             rows = metas[(sentences == sentence) & known]
             # The word that no source has, and the sentence without words.
