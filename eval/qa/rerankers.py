@@ -45,7 +45,7 @@ from retriever.rerankers.cross import KIND as CROSS_ENCODER
 from retriever.rerankers.cross import head_digest, read_head, read_training
 from retriever.rerankers.head import KIND as HEAD
 from retriever.rerankers.head import QUERY_MAP, Scorer, is_query_map
-from retriever.training import Checkpoint, Epoch, Step, TrainingSet, kept_epoch, require_same
+from retriever.training import Checkpoint, Epoch, Step, TrainingSet, require_same, select_epoch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -457,7 +457,7 @@ def _load_cross_encoder(base: ModelFolder, plan: CrossPlan, device: str | None) 
 
 def kept_of(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch:
     """Return the epoch of a finished training whose weights are kept."""
-    epoch = kept_epoch(curve, tolerance, untrained=untrained)
+    epoch = select_epoch(curve, tolerance, untrained=untrained)
     assert epoch is not None
     return epoch
 

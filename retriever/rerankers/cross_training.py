@@ -10,7 +10,15 @@ import numpy as np
 from retriever.encoders.computing import apply_by_length
 from retriever.rerankers.cross import CrossEncoder
 from retriever.training.checkpoint import Checkpoint
-from retriever.training.loop import Epoch, Step, Task, fine_tune, seeded, silent, uses_bfloat16
+from retriever.training.loop import (
+    Epoch,
+    Step,
+    TrainingTask,
+    fine_tune,
+    seeded,
+    silent,
+    uses_bfloat16,
+)
 from retriever.training.sampling import TrainingSet, TripleBatch, batches_in_epoch, epoch_batches
 from retriever.training.settings import CrossTrainingSettings
 
@@ -56,7 +64,7 @@ def train_cross_encoder(
         )
 
 
-class _CrossTask(Task[TripleBatch]):
+class _CrossTask(TrainingTask[TripleBatch]):
     """Pairs scored by a cross-encoder."""
 
     def __init__(
@@ -72,8 +80,8 @@ class _CrossTask(Task[TripleBatch]):
         self._settings = settings
         self.steps = batches_in_epoch(data.pools, settings.sampling)
 
-    def batches(self, chance: np.random.Generator) -> Iterator[TripleBatch]:
-        return epoch_batches(self._data.pools, self._settings.sampling, chance)
+    def batches(self, generator: np.random.Generator) -> Iterator[TripleBatch]:
+        return epoch_batches(self._data.pools, self._settings.sampling, generator)
 
     def losses(self, batch: TripleBatch) -> torch.Tensor | None:
         """Return the hinge loss of each triple; batches have pairs of similar length."""

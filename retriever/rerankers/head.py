@@ -97,7 +97,7 @@ def train_head(
                 head, optimizer, targets, settings, question_vectors, passage_vectors, batches
             )
             stopping.record(Epoch(number, loss, active_share, dev_score(head.score)))
-    stopping.use_kept()
+    stopping.restore_selected()
     best = max(stopping.curve, key=lambda epoch: epoch.dev)
     return TrainedHead(head.eval(), settings, tuple(stopping.curve), best.epoch)
 

@@ -4,7 +4,7 @@ from retriever.training.checkpoint import Checkpoint as Checkpoint
 from retriever.training.checkpoint import require_same as require_same
 from retriever.training.loop import Epoch as Epoch
 from retriever.training.loop import Step as Step
-from retriever.training.loop import kept_epoch as kept_epoch
+from retriever.training.loop import select_epoch as select_epoch
 from retriever.training.sampling import JudgedPools as JudgedPools
 from retriever.training.sampling import Reservoir as Reservoir
 from retriever.training.sampling import TrainingSet as TrainingSet

@@ -1,4 +1,4 @@
-"""The state of a training on disk: written whole or not at all, read by the same training."""
+"""The state of a training on disk, written atomically and read only by the same training."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _TENSORS = "state.safetensors"
 _VALUES = "state.json"
 
 
-# What a training resumes from: tensors by name, and JSON values.
+# Tensors by name, and JSON values.
 TrainingState = tuple[dict[str, "torch.Tensor"], dict[str, Any]]
 
 
 class Checkpoint:
-    """The state of one training: only one of the same identity, as JSON values, resumes from it."""
+    """The stored state of a training. Only one of equal `identity` (JSON values) resumes it."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], seconds: float = 300.0) -> None:
         self.folder = folder
@@ -33,11 +33,16 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def due(self) -> bool:
-        """Whether the last state is old enough for another."""
+        """Return whether the last state is older than the interval."""
         return time.monotonic() - self._last >= self._seconds
 
     def read(self) -> TrainingState | None:
-        """The state, or None if there is none yet; ConfigError if it is of another training."""
+        """Read the state; return None without one.
+
+        Raises:
+            ConfigError: the state belongs to another training.
+            ModelError: it cannot be read.
+        """
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -46,63 +51,72 @@ class Checkpoint:
         try:
             values = json.loads((self.folder / _VALUES).read_text(encoding="utf-8"))
             tensors = load_file(self.folder / _TENSORS)
-            other = different(self._identity, values.pop("identity"))
+            difference = find_difference(self._identity, values.pop("identity"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             raise ModelError(
                 f"{self.folder}: the checkpoint cannot be read ({' '.join(str(error).split())}); "
                 "remove the folder to start over"
             ) from error
-        if other is not None:
+        if difference is not None:
             raise ConfigError(
-                f"{self.folder}: expected the checkpoint of a run with {other}; give the options "
-                "of the interrupted run, or start over: remove the folder, or train with --restart"
+                f"{self.folder}: expected the checkpoint of a run with {difference}; give the "
+                "options of the interrupted run, or start over: remove the folder, or train with "
+                "--restart"
             )
         return tensors, values
 
     def write(self, tensors: Mapping[str, torch.Tensor], values: Mapping[str, Any]) -> None:
-        """Replace the state; raises StorageError if the disk is full or cannot be written."""
+        """Replace the state.
+
+        Raises:
+            StorageError: the disk is full or cannot be written.
+        """
         from safetensors.torch import save_file
 
         with whole_folder(self.folder) as new:
-            # A frozen tensor may be shared, or be on another device.
-            copies = {name: one.cpu().contiguous().clone() for name, one in tensors.items()}
+            # safetensors needs tensors in memory of their own.
+            copies = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
             save_file(copies, new / _TENSORS)
             stored = {**values, "identity": self._identity}
             (new / _VALUES).write_text(json.dumps(stored), encoding="utf-8")
         self._last = time.monotonic()
 
     def remove(self) -> None:
-        """Forget the state."""
+        """Remove the state."""
         shutil.rmtree(self.folder, ignore_errors=True)
         remove_abandoned(self.folder)
 
 
-def require_same(folder: Path, expected: Mapping[str, Any], found: Any) -> None:
-    """Raise ConfigError if a folder is the result of a training of another identity."""
-    other = different(expected, found if isinstance(found, dict) else {})
-    if other is not None:
+def require_same(folder: Path, expected: Mapping[str, Any], stored: Any) -> None:
+    """Raise ConfigError if a folder is the result of another training."""
+    difference = find_difference(expected, stored if isinstance(stored, dict) else {})
+    if difference is not None:
         raise ConfigError(
-            f"{folder}: expected the result of a run with {other}; name another folder, or replace "
-            "this one: remove it, or train with --restart"
+            f"{folder}: expected the result of a run with {difference}; name another folder, or "
+            "replace this one: remove it, or train with --restart"
         )
 
 
-def different(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
-    """The first value that differs as "NAME EXPECTED, found FOUND", settings first, or None."""
-    here = dict(_flat(json.loads(json.dumps(expected))))
-    there = dict(_flat(found))
-    # A setting may decide a digest of the data too.
-    names = sorted(here.keys() | there.keys(), key=lambda one: ("settings." not in one, one))
+def find_difference(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> str | None:
+    """Return the first difference as "NAME EXPECTED, found FOUND", settings first, or None."""
+    expected_values = dict(_flatten(json.loads(json.dumps(expected))))
+    stored_values = dict(_flatten(stored))
+    # Settings first, since they may also change a digest of the data.
+    names = sorted(
+        expected_values.keys() | stored_values.keys(),
+        key=lambda name: ("settings." not in name, name),
+    )
     for name in names:
-        if name not in here or name not in there or here[name] != there[name]:
-            return f"{name} {here.get(name)!r}, found {there.get(name)!r}"
+        is_common = name in expected_values and name in stored_values
+        if not is_common or expected_values[name] != stored_values[name]:
+            return f"{name} {expected_values.get(name)!r}, found {stored_values.get(name)!r}"
     return None
 
 
-def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Each single value by its name, after the names that it is nested in."""
+def _flatten(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each single value with its dotted name."""
     for name, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{above}{name}.")
+            yield from _flatten(value, f"{above}{name}.")
         else:
             yield above + name, value

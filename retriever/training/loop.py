@@ -1,6 +1,6 @@
-"""Fine-tuning a transformer: steps, epochs; what is trained comes in as a `Task`.
+"""Fine-tuning of a transformer: steps and epochs of a `TrainingTask`.
 
-The same seed gives the same weights on the same machine, interrupted or not.
+The same seed gives the same weights on the same machine, even after an interruption.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from retriever.encoders.transformer.backbone import Backbone
 
-# Its length is the number of its pairs.
+# A batch, whose length is the number of its pairs.
 B = TypeVar("B", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Result of an epoch, from 1 on; 0 is before training. `active`: share that had a loss."""
+    """Result of an epoch; epoch 0 is before training. `active` is the share of losses above 0."""
 
     epoch: int
     loss: float
@@ -39,34 +39,37 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Steps done, steps there are if training does not stop early, and pairs of this one."""
+    """A step: its number, the total without early stopping, and its number of pairs."""
 
     number: int
     total: int
     size: int
 
 
-def kept_epoch(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch | None:
-    """The epoch that `tolerance` keeps; `untrained` says if the untrained model may be kept."""
-    best = before = -math.inf
-    kept = None
-    for one in curve:
-        if one.epoch == 0 and not untrained:
+def select_epoch(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch | None:
+    """Return the last epoch within `tolerance` of the best so far; None without one.
+
+    With `untrained`, epoch 0 may be selected, and later epochs have to be better.
+    """
+    best = untrained_dev = -math.inf
+    selected = None
+    for epoch in curve:
+        if epoch.epoch == 0 and not untrained:
             continue
-        best = max(best, one.dev)
-        if one.epoch == 0:
-            kept = one
-            before = one.dev
-        elif one.dev >= best - tolerance and one.dev > before:
-            kept = one
-    return kept
+        best = max(best, epoch.dev)
+        if epoch.epoch == 0:
+            selected = epoch
+            untrained_dev = epoch.dev
+        elif epoch.dev >= best - tolerance and epoch.dev > untrained_dev:
+            selected = epoch
+    return selected
 
 
 E = TypeVar("E")
 
 
 class EarlyStopping(Generic[E]):
-    """The epochs of a training, and the weights of the one that is kept."""
+    """The epochs of a training, and the weights of the selected epoch."""
 
     def __init__(
         self,
@@ -77,40 +80,42 @@ class EarlyStopping(Generic[E]):
     ) -> None:
         self.weights = weights
         self.curve: list[E] = []
-        self._kept: dict[str, torch.Tensor] = {}
+        self._selected_weights: dict[str, torch.Tensor] = {}
         self._choose = choose
         self._epochs = epochs
         self._patience = patience
 
     @property
-    def kept(self) -> E | None:
-        """The epoch that is kept."""
+    def selected(self) -> E | None:
+        """The selected epoch."""
         return self._choose(self.curve)
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done, or the last ones were worse."""
+        """Whether all epochs are done, or `patience` epochs were not selected."""
         done = len(self.curve) - 1
-        kept = self.kept
+        selected = self.selected
         if done >= self._epochs:
             return True
-        return kept is not None and done - self.curve.index(kept) >= self._patience
+        return selected is not None and done - self.curve.index(selected) >= self._patience
 
     def record(self, epoch: E, values: Mapping[str, torch.Tensor] | None = None) -> None:
-        """Add an epoch, after which the parameters, or `values` in their place, may be kept."""
+        """Add an epoch; if it is selected, copy `values`, by default the parameters."""
         self.curve.append(epoch)
-        if self.kept is epoch:
+        if self.selected is epoch:
             values = self.weights if values is None else values
-            self._kept = {name: one.detach().clone() for name, one in values.items()}
+            self._selected_weights = {
+                name: value.detach().clone() for name, value in values.items()
+            }
 
-    def use_kept(self) -> None:
-        """Give the parameters the values that are kept."""
-        assign(self.weights, self._kept)
+    def restore_selected(self) -> None:
+        """Assign the weights of the selected epoch to the parameters."""
+        assign(self.weights, self._selected_weights)
 
     def tensors(self, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-        """Parameters, what is kept and the optimizer's state, for a checkpoint."""
-        tensors = {f"weights/{name}": one.detach() for name, one in self.weights.items()}
-        tensors |= {f"kept/{name}": one for name, one in self._kept.items()}
+        """Return parameters, selected weights and optimizer state, for a checkpoint."""
+        tensors = {f"weights/{name}": weight.detach() for name, weight in self.weights.items()}
+        tensors |= {f"kept/{name}": weight for name, weight in self._selected_weights.items()}
         for name, weight in self.weights.items():
             for key, value in optimizer.state.get(weight, {}).items():
                 tensors[f"optimizer/{key}/{name}"] = value
@@ -119,12 +124,12 @@ class EarlyStopping(Generic[E]):
     def restore(
         self, tensors: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer
     ) -> None:
-        """Take over what `tensors` gave; the curve is the caller's."""
+        """Restore the result of `tensors`; the caller restores the curve."""
         assign(self.weights, {name: tensors[f"weights/{name}"] for name in self.weights})
         for path, value in tensors.items():
             kind, _, rest = path.partition("/")
             if kind == "kept":
-                self._kept[rest] = value.to(self.weights[rest].device)
+                self._selected_weights[rest] = value.to(self.weights[rest].device)
             elif kind == "optimizer":
                 key, _, name = rest.partition("/")
                 weight = self.weights[name]
@@ -134,7 +139,7 @@ class EarlyStopping(Generic[E]):
 
 
 def assign(weights: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) -> None:
-    """Give parameters values by their names."""
+    """Assign values to parameters by name."""
     import torch
 
     with torch.no_grad():
@@ -143,32 +148,37 @@ def assign(weights: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tenso
 
 
 def choose_weights(backbone: Backbone, train: str, *, words: bool) -> dict[str, torch.Tensor]:
-    """The parameters to train, by name (word embeddings only with `words`); others are frozen."""
-    size = trained_layers(train)
-    if size is None:
+    """Return the parameters to train, by name; freeze the others.
+
+    Word embeddings are trained only with `words`.
+    """
+    layer_count = trained_layers(train)
+    if layer_count is None:
         for weight in backbone.model.get_input_embeddings().parameters():
             weight.requires_grad_(words)
     else:
         layers = backbone.layers()
-        if not size <= len(layers) == backbone.depth:
+        if not layer_count <= len(layers) == backbone.depth:
             raise ConfigError(
                 f"train: expected last:1 to last:{len(layers)}, layers with weights of their own, "
                 f"found {train}"
             )
         backbone.model.requires_grad_(False)
-        for layer in layers[-size:]:
+        for layer in layers[-layer_count:]:
             layer.requires_grad_(True)
-    named = backbone.model.named_parameters()
+    parameters = backbone.model.named_parameters()
     # Hidden states do not depend on the pooler.
     return {
-        name: one for name, one in named if one.requires_grad and not name.startswith("pooler.")
+        name: parameter
+        for name, parameter in parameters
+        if parameter.requires_grad and not name.startswith("pooler.")
     }
 
 
-class Task(ABC, Generic[B]):
-    """A transformer, the heads on it, their data and their loss; made within `seeded`."""
+class TrainingTask(ABC, Generic[B]):
+    """A transformer with its heads, data and loss; made within `seeded`."""
 
-    # Of an epoch.
+    # Steps of an epoch.
     steps: int
 
     def __init__(
@@ -178,34 +188,36 @@ class Task(ABC, Generic[B]):
         settings: FineTuningSettings,
         dev: Callable[[], float],
     ) -> None:
-        chosen = choose_weights(backbone, settings.train, words=settings.train_word_embeddings)
+        backbone_weights = choose_weights(
+            backbone, settings.train, words=settings.train_word_embeddings
+        )
         self.backbone = backbone
         self.modules = [backbone.model, *heads.values()]
-        self.weights = {f"backbone.{name}": one for name, one in chosen.items()}
+        self.weights = {f"backbone.{name}": weight for name, weight in backbone_weights.items()}
         for head, module in heads.items():
-            self.weights |= {f"{head}.{name}": one for name, one in module.named_parameters()}
+            self.weights |= {f"{head}.{name}": weight for name, weight in module.named_parameters()}
         self.dev = dev
         self._rates = settings.learning_rate, settings.head_learning_rate
 
     def rate(self, name: str) -> float:
-        """The learning rate of a weight at its peak."""
+        """Return the peak learning rate of a weight."""
         return self._rates[0] if name.startswith("backbone.") else self._rates[1]
 
     @abstractmethod
-    def batches(self, chance: np.random.Generator) -> Iterator[B]:
-        """The batches of an epoch, one a step."""
+    def batches(self, generator: np.random.Generator) -> Iterator[B]:
+        """Yield the batches of an epoch, one for each step."""
 
     @abstractmethod
     def losses(self, batch: B) -> torch.Tensor | None:
-        """The loss of each example of a batch, (examples,) float32, and None if it has none."""
+        """Return the loss of each example, (examples,) float32; None without examples."""
 
 
 def silent(_: object) -> None:
-    """Do nothing with what is reported."""
+    """Ignore a report."""
 
 
 def fine_tune(
-    task: Task[Any],
+    task: TrainingTask[Any],
     settings: FineTuningSettings,
     *,
     untrained: bool = False,
@@ -213,7 +225,10 @@ def fine_tune(
     on_step: Callable[[Step], object] = silent,
     on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
-    """Train, within `seeded`; the curve begins with epoch 0, and earlier epochs are told again."""
+    """Train within `seeded`, and return all epochs from epoch 0 on.
+
+    A resumed training calls `on_epoch` again for the epochs of the checkpoint.
+    """
     training = _Training(task, settings, untrained=untrained)
     if checkpoint is not None and (state := checkpoint.read()) is not None:
         training.restore(*state)
@@ -229,13 +244,13 @@ def fine_tune(
         on_epoch(training.end_epoch())
         if checkpoint is not None:
             checkpoint.write(*training.state())
-    training.stopping.use_kept()
+    training.stopping.restore_selected()
     return tuple(training.stopping.curve)
 
 
 @contextmanager
 def seeded(device: torch.device, seed: int) -> Iterator[None]:
-    """Torch's random numbers come from the seed inside the block, and are as before after it."""
+    """Seed torch's random numbers inside the block, and restore their state after it."""
     import torch
 
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -244,7 +259,7 @@ def seeded(device: torch.device, seed: int) -> Iterator[None]:
 
 
 def uses_bfloat16(precision: Precision, device: torch.device) -> bool:
-    """Whether products are computed in bfloat16; ``auto`` is yes where it is the faster one."""
+    """Return whether products are computed in bfloat16; ``auto`` chooses it if it is faster."""
     import torch
 
     if precision != "auto":
@@ -257,9 +272,11 @@ def uses_bfloat16(precision: Precision, device: torch.device) -> bool:
 
 
 class _Training:
-    """A task, its optimizer and its progress."""
+    """The task, optimizer and progress of a training."""
 
-    def __init__(self, task: Task[Any], settings: FineTuningSettings, *, untrained: bool) -> None:
+    def __init__(
+        self, task: TrainingTask[Any], settings: FineTuningSettings, *, untrained: bool
+    ) -> None:
         import torch
 
         self._task = task
@@ -277,10 +294,10 @@ class _Training:
             ]
         )
         # A moving average depends less on the last batches than the last weights do.
-        self._average = {name: one.detach().clone() for name, one in task.weights.items()}
+        self._average = {name: value.detach().clone() for name, value in task.weights.items()}
         self.stopping: EarlyStopping[Epoch] = EarlyStopping(
             task.weights,
-            lambda curve: kept_epoch(curve, settings.tolerance, untrained=untrained),
+            lambda curve: select_epoch(curve, settings.tolerance, untrained=untrained),
             settings.epochs,
             settings.patience,
         )
@@ -289,21 +306,21 @@ class _Training:
         self._active: list[float] = []
 
     def steps(self) -> Iterator[Step]:
-        """The rest of the current epoch."""
+        """Train the rest of the current epoch, and yield each step."""
         import torch
 
         for module in self._task.modules:
             module.train()
         epochs = len(self.stopping.curve) - 1
-        chance = np.random.default_rng([self._settings.seed, epochs])
+        generator = np.random.default_rng([self._settings.seed, epochs])
         skipped = self._done - epochs * self._task.steps
-        for number, batch in enumerate(self._task.batches(chance)):
+        for number, batch in enumerate(self._task.batches(generator)):
             if number >= skipped:
                 self._step(batch)
                 self._done += 1
-                # After step n the average is a * average + (1 - a) * weights, where a is at most
-                # (n - 1) / n: the first 1 / (1 - averaging) steps count alike, and the weights
-                # before the first one not at all.
+                # After step n the average is a * average + (1 - a) * weights with a at most
+                # (n - 1) / n. The first 1 / (1 - averaging) steps have equal weight, and the
+                # weights before the first step have none.
                 share = min(self._settings.averaging, (self._done - 1) / self._done)
                 average = self._average.values()
                 weights = self._task.weights.values()
@@ -336,9 +353,9 @@ class _Training:
         self._active.append(float((losses > 0).float().mean()))
 
     def end_epoch(self) -> Epoch:
-        """Continue the curve with the dev score of the averaged weights."""
+        """Evaluate the averaged weights on dev, and record the epoch."""
         weights = self._task.weights
-        last = {name: one.detach().clone() for name, one in weights.items()}
+        last = {name: weight.detach().clone() for name, weight in weights.items()}
         assign(weights, self._average)
         try:
             dev = self._task.dev()
@@ -354,29 +371,29 @@ class _Training:
         return epoch
 
     def state(self) -> TrainingState:
-        """Everything that the rest of the training depends on."""
+        """Return everything that the rest of the training depends on."""
         import torch
 
         tensors = self.stopping.tensors(self._optimizer)
-        tensors |= {f"average/{name}": one for name, one in self._average.items()}
+        tensors |= {f"average/{name}": weight for name, weight in self._average.items()}
         tensors["chance"] = torch.get_rng_state()
         device = self._task.backbone.device
         if device.type == "cuda":
             tensors["chance/cuda"] = torch.cuda.get_rng_state(device)
         values = {
             "done": self._done,
-            "curve": [asdict(one) for one in self.stopping.curve],
+            "curve": [asdict(epoch) for epoch in self.stopping.curve],
             "losses": self._losses,
             "active": self._active,
         }
         return tensors, values
 
     def restore(self, tensors: Mapping[str, torch.Tensor], values: Mapping[str, Any]) -> None:
-        """Resume from a state of the same training."""
+        """Restore a state of the same training."""
         import torch
 
         self._done = values["done"]
-        self.stopping.curve += [Epoch(**one) for one in values["curve"]]
+        self.stopping.curve += [Epoch(**epoch) for epoch in values["curve"]]
         self.stopping.restore(tensors, self._optimizer)
         self._losses = list(values["losses"])
         self._active = list(values["active"])

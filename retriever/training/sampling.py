@@ -1,7 +1,7 @@
 """(question, positive, negative) triples for pairwise training, a batch of questions at a time.
 
-A batch names each (question, passage) pair once and its triples by positions in the pairs: a model
-scores pairs, and triples cost next to nothing however many a pool gives.
+A batch names each (question, passage) pair once, and its triples by positions of pairs. A model
+scores pairs, so the number of triples hardly affects the cost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Reservoir(Generic[T]):
-    """A sample of a stream, in which each item is with the same chance; `seen` counts them all."""
+    """A uniform sample of the items of a stream; `seen` counts all items."""
 
     def __init__(self, size: int, seed: int) -> None:
         self.items: list[T] = []
@@ -33,9 +33,9 @@ class Reservoir(Generic[T]):
         self._chance = random.Random(seed)
 
     def add(self, item: T) -> None:
-        """Take in the next item."""
+        """Add the next item of the stream."""
         self.seen += 1
-        # Vitter's algorithm R: the n-th item takes a random place with probability size / n.
+        # Vitter's algorithm R: the n-th item replaces a random one with probability size / n.
         if len(self.items) < self._size:
             self.items.append(item)
         elif (place := self._chance.randrange(self.seen)) < self._size:
@@ -44,7 +44,7 @@ class Reservoir(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedPools:
-    """Rows of relevant and other passages, those of question i from starts[i] to starts[i + 1]."""
+    """Rows of relevant and other passages: question i has starts[i] to starts[i + 1]."""
 
     positive_starts: Rows
     positives: Rows
@@ -56,48 +56,50 @@ class JudgedPools:
     def of(
         cls, positives: Sequence[Sequence[int]], negatives: Sequence[Sequence[int]], passages: int
     ) -> JudgedPools:
-        """From a list of positives and one of negatives for each question."""
-        return cls(*_flat(positives), *_flat(negatives), passages)
+        """Make pools from lists of positives and of negatives for each question."""
+        return cls(*_flatten(positives), *_flatten(negatives), passages)
 
     def __len__(self) -> int:
         return len(self.positive_starts) - 1
 
     def part(self, questions: Rows) -> JudgedPools:
-        """The pools of some questions, in this order."""
-        right, _, positives = _taken(self.positive_starts, self.positives, questions)
-        wrong, _, negatives = _taken(self.negative_starts, self.negatives, questions)
-        return JudgedPools(_starts(right), positives, _starts(wrong), negatives, self.passages)
+        """Return the pools of questions, in their order."""
+        positive_sizes, _, positives = _gather(self.positive_starts, self.positives, questions)
+        negative_sizes, _, negatives = _gather(self.negative_starts, self.negatives, questions)
+        return JudgedPools(
+            _starts(positive_sizes), positives, _starts(negative_sizes), negatives, self.passages
+        )
 
     def trainable(self, source: NegativeSource, in_batch: bool = False) -> Rows:
-        """The questions that can be trained on with negatives of a source, ascending.
+        """Return the questions to train on with negatives of a source, ascending.
 
-        With `in_batch` passages of other questions are negatives too.
+        With `in_batch`, passages of other questions are negatives too.
         """
-        some = np.diff(self.positive_starts) > 0
+        is_trainable = np.diff(self.positive_starts) > 0
         if source not in ("random", "batch") and not in_batch:
-            some &= np.diff(self.negative_starts) > 0
-        return np.flatnonzero(some)
+            is_trainable &= np.diff(self.negative_starts) > 0
+        return np.flatnonzero(is_trainable)
 
     def relevant(self, questions: Rows, passages: Rows) -> NDArray[np.bool_]:
-        """Whether passages are positives of each question, (questions, passages) bool.
+        """Return whether passages are positives of questions, (questions, passages) bool.
 
-        `passages` are the same for all questions, or a row for each.
+        `passages` are (passages,) for all questions, or (questions, passages).
         """
-        _, owner, rows = _taken(self.positive_starts, self.positives, questions)
+        _, owner, rows = _gather(self.positive_starts, self.positives, questions)
         places = np.arange(len(questions))[:, None] * self.passages + passages
         return np.isin(places, owner * self.passages + rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingSet:
-    """The texts that the rows of `pools` name."""
+    """Questions and passages, and their pools by row."""
 
     questions: list[str]
     passages: list[str]
     pools: JudgedPools
 
     def digest(self) -> str:
-        """SHA-256 over texts and pools, in hexadecimal."""
+        """Return the SHA-256 over texts and pools, in hexadecimal."""
         digest = hashlib.sha256(json.dumps([self.questions, self.passages]).encode())
         for part in ("positive_starts", "positives", "negative_starts", "negatives"):
             digest.update(getattr(self.pools, part).tobytes())
@@ -106,12 +108,12 @@ class TrainingSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TripleBatch:
-    """The pairs of some questions, and their triples."""
+    """The pairs of a batch of questions, and their triples."""
 
-    # Of each pair.
+    # Rows of each pair.
     question: Rows
     passage: Rows
-    # Of each triple the pair that is to score higher, and the one that is to score lower.
+    # Pairs of each triple: the first should score higher than the second.
     positive: Rows
     negative: Rows
 
@@ -122,15 +124,15 @@ class TripleBatch:
 def epoch_batches(
     pools: JudgedPools,
     settings: SamplingSettings,
-    chance: np.random.Generator,
+    generator: np.random.Generator,
     *,
     in_batch: bool = False,
 ) -> Iterator[TripleBatch]:
-    """Every question that is `trainable` once, in random order, a batch at a time.
+    """Yield every `trainable` question once, in random order, in batches.
 
-    Positives come first, then negatives, both by question; triples are sorted by their positive.
+    Positives come first, then negatives, both by question. Triples are sorted by their positive.
     """
-    order = chance.permutation(pools.trainable(settings.negatives, in_batch))
+    order = generator.permutation(pools.trainable(settings.negatives, in_batch))
     if len(order) == 0:
         raise BadInputError(
             "expected questions with a passage that answers and one that does not, found none; "
@@ -138,34 +140,34 @@ def epoch_batches(
             "--set count=50) or by BM25 (--negatives hard)"
         )
     for start in range(0, len(order), settings.batch):
-        yield _batch(pools, order[start : start + settings.batch], settings, chance)
+        yield _batch(pools, order[start : start + settings.batch], settings, generator)
 
 
 def batches_in_epoch(
     pools: JudgedPools, settings: SamplingSettings, *, in_batch: bool = False
 ) -> int:
-    """How many batches `epoch_batches` gives."""
+    """Return the number of batches of `epoch_batches`."""
     questions = len(pools.trainable(settings.negatives, in_batch))
     return -(-questions // settings.batch)
 
 
 def _batch(
-    pools: JudgedPools, questions: Rows, settings: SamplingSettings, chance: np.random.Generator
+    pools: JudgedPools, questions: Rows, settings: SamplingSettings, generator: np.random.Generator
 ) -> TripleBatch:
     owner_p, rows_p = _draw(
-        pools.positive_starts, pools.positives, questions, settings.positives, chance
+        pools.positive_starts, pools.positives, questions, settings.positives, generator
     )
     if settings.negatives == "batch":
         owner_n = rows_n = np.zeros(0, np.int64)
     elif settings.negatives == "random":
-        owner_n, rows_n = _random(pools, questions, settings.count or 1, chance)
+        owner_n, rows_n = _random(pools, questions, settings.count or 1, generator)
     else:
         owner_n, rows_n = _draw(
-            pools.negative_starts, pools.negatives, questions, settings.count, chance
+            pools.negative_starts, pools.negatives, questions, settings.count, generator
         )
     sizes = np.bincount(owner_n, minlength=len(questions))
     starts = len(owner_p) + np.cumsum(sizes) - sizes
-    # Each positive as often as its question has negatives, beside each of them.
+    # Repeat each positive for each negative of its question.
     repeats = sizes[owner_p]
     return TripleBatch(
         questions[np.concatenate([owner_p, owner_n])],
@@ -176,42 +178,48 @@ def _batch(
 
 
 def _draw(
-    starts: Rows, values: Rows, chosen: Rows, count: int | None, chance: np.random.Generator
+    starts: Rows, values: Rows, selected: Rows, count: int | None, generator: np.random.Generator
 ) -> tuple[Rows, Rows]:
-    """Up to `count` of the values of each chosen row, none twice; who owns each, ascending."""
-    sizes, owner, taken = _taken(starts, values, chosen)
+    """Draw up to `count` values of each selected row, without repetition.
+
+    Return the position of each value's row in `selected`, ascending, and the values.
+    """
+    sizes, owner, pool_values = _gather(starts, values, selected)
     if count is None:
-        return owner, taken
-    # Shuffled within each owner, whose first ones are kept.
-    order = np.lexsort((chance.random(len(owner)), owner))
-    kept = order[_places(sizes) < count]
-    return owner[kept], taken[kept]
+        return owner, pool_values
+    # Shuffle the values of each row, and take the first.
+    order = np.lexsort((generator.random(len(owner)), owner))
+    first_places = order[_places(sizes) < count]
+    return owner[first_places], pool_values[first_places]
 
 
-def _taken(starts: Rows, values: Rows, chosen: Rows) -> tuple[Rows, Rows, Rows]:
-    """How many values each chosen row has, who owns each of these, ascending, and the values."""
-    sizes = starts[chosen + 1] - starts[chosen]
-    owner = np.repeat(np.arange(len(chosen)), sizes)
-    return sizes, owner, values[np.repeat(starts[chosen], sizes) + _places(sizes)]
+def _gather(starts: Rows, values: Rows, selected: Rows) -> tuple[Rows, Rows, Rows]:
+    """Return the number of values of each selected row, the owner of each value, and the values.
+
+    An owner is a position in `selected`; owners ascend.
+    """
+    sizes = starts[selected + 1] - starts[selected]
+    owner = np.repeat(np.arange(len(selected)), sizes)
+    return sizes, owner, values[np.repeat(starts[selected], sizes) + _places(sizes)]
 
 
 def _random(
-    pools: JudgedPools, questions: Rows, count: int, chance: np.random.Generator
+    pools: JudgedPools, questions: Rows, count: int, generator: np.random.Generator
 ) -> tuple[Rows, Rows]:
-    """`count` passages of each question, without those that happen to be relevant."""
-    rows = chance.integers(pools.passages, size=(len(questions), count))
-    kept = ~pools.relevant(questions, rows)
-    return np.nonzero(kept)[0], rows[kept]
+    """Draw `count` passages for each question, and omit relevant ones."""
+    rows = generator.integers(pools.passages, size=(len(questions), count))
+    is_negative = ~pools.relevant(questions, rows)
+    return np.nonzero(is_negative)[0], rows[is_negative]
 
 
 def _places(sizes: Rows) -> Rows:
-    """0 to size - 1 for each size, one after the other."""
+    """Return 0 to size - 1 for each size, one after the other."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
-def _flat(lists: Sequence[Sequence[int]]) -> tuple[Rows, Rows]:
-    sizes = np.array([len(one) for one in lists], np.int64)
-    return _starts(sizes), np.array([row for one in lists for row in one], np.int64)
+def _flatten(lists: Sequence[Sequence[int]]) -> tuple[Rows, Rows]:
+    sizes = np.array([len(row_list) for row_list in lists], np.int64)
+    return _starts(sizes), np.array([row for row_list in lists for row in row_list], np.int64)
 
 
 def _starts(sizes: Rows) -> Rows:

@@ -1,4 +1,4 @@
-"""What is trained and how, each setting declared once."""
+"""Settings of training, each declared once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NegativeSource = Literal["pool", "random", "hard", "batch"]
 Objective = Literal["nli", "sts", "mnr", "hinge"]
 Interaction = Literal["bilinear", "concat", "uv"]
 Precision = Literal["auto", "float32", "bfloat16"]
-# What a head reads of a pair, by interaction.
+# Parts of a pair that a head reads, by interaction.
 PARTS = {"bilinear": ("product",), "concat": ("u", "v"), "uv": ("u", "v", "product", "distance")}
 _MARGIN = "Margin of the hinge loss. The paper's is 0, for which a constant scorer has no loss."
 
 
 def trained_layers(train: str) -> int | None:
-    """N of ``last:N``; None for ``full``."""
+    """Return N of ``last:N``, or None for ``full``."""
     match = re.fullmatch(r"full|last:([1-9][0-9]{0,5})", train)
     if match is None:
         raise ConfigError(f"train: expected full or last:N, N at least 1, found {train[:40]!r}")
@@ -28,7 +28,7 @@ def trained_layers(train: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """The pairs of a question in an epoch; whoever makes the `JudgedPools` puts negatives there."""
+    """The pairs of a question in an epoch. Negatives are drawn from `JudgedPools`."""
 
     negatives: NegativeSource = setting(
         "pool",
@@ -63,11 +63,11 @@ class SamplingSettings:
 
 @dataclass(frozen=True, slots=True)
 class FineTuningSettings:
-    """What cross-encoders and encoders have in common.
+    """Settings of fine-tuning that cross-encoders and encoders share.
 
-    Rates rise linearly in the warm-up and fall linearly over all steps. With a few hundred dev
-    questions two epochs differ by more than the tolerance by chance, and the earlier ones were
-    trained at higher rates.
+    Learning rates rise linearly during the warm-up and fall linearly over all steps. With a few
+    hundred dev questions, two epochs may differ by more than the tolerance by chance. Earlier
+    epochs have higher learning rates.
     """
 
     train: str = setting(
@@ -123,7 +123,7 @@ class FineTuningSettings:
 
 @dataclass(frozen=True, slots=True)
 class EncoderTrainingSettings(FineTuningSettings):
-    """How an encoder is fine-tuned; what is kept is never worse on dev than the untrained one."""
+    """Settings of fine-tuning an encoder. The result is never worse on dev than the start."""
 
     tolerance: float = setting(
         0.0,
@@ -152,7 +152,7 @@ class EncoderTrainingSettings(FineTuningSettings):
     )
 
     def __post_init__(self) -> None:
-        # Not super(): a class with slots is another one than the one that is defined here.
+        # Not super(), since slots replace the class defined here by another.
         FineTuningSettings.__post_init__(self)
         if self.objective == "hinge":
             self.sampling.require_triples()
@@ -160,7 +160,7 @@ class EncoderTrainingSettings(FineTuningSettings):
 
 @dataclass(frozen=True, slots=True)
 class CrossTrainingSettings(FineTuningSettings):
-    """How a cross-encoder is fine-tuned; the moving average of the weights is not in the paper."""
+    """Settings of fine-tuning a cross-encoder. The paper has no moving average of weights."""
 
     margin: float = setting(1.0, _MARGIN, low=0)
     sampling: SamplingSettings = field(
@@ -174,17 +174,17 @@ class CrossTrainingSettings(FineTuningSettings):
 
 @dataclass(frozen=True, slots=True)
 class HeadSettings(Checked):
-    """What a head on frozen vectors u and v computes.
+    """Settings of a head on frozen vectors u and v.
 
-    ``bilinear`` is (uᵀM) * v, elementwise; ``concat`` is [u; v]; ``uv`` is [u; v; u * v; |u - v|].
-    ``linear`` is a weight for each component and a bias; of ``bilinear`` it is the sum of the
-    components, uᵀM v, for M would absorb weights. ``mlp`` is a hidden layer with ReLU and dropout,
-    then a weight for each hidden unit and a bias.
+    ``bilinear`` is (uᵀM) * v, elementwise. ``concat`` is [u; v]. ``uv`` is [u; v; u * v; |u - v|].
+    ``linear`` is a weight for each component and a bias. For ``bilinear`` it is the sum uᵀM v,
+    since M would absorb weights. ``mlp`` is a hidden layer with ReLU and dropout, then a weight for
+    each hidden unit and a bias.
 
-    ``cosine`` scores as the dot product before any training: M is the identity, the linear head
-    weighs u * v by 1 and the rest by 0, and of the MLP two units hold the positive and the negative
-    part of that sum while the others do not reach the score yet. ``concat`` cannot express a
-    product and starts as with ``random``, PyTorch's default for linear layers.
+    ``cosine`` starts with the dot product as score. M is the identity. The linear head weights
+    u * v by 1 and the rest by 0. Two units of the MLP hold the positive and the negative part of
+    the sum; the other units do not affect the score yet. ``concat`` cannot express a product and
+    starts like ``random``, PyTorch's default for linear layers.
     """
 
     interaction: Interaction = setting("bilinear", "What is read of two vectors.")
@@ -198,17 +198,17 @@ class HeadSettings(Checked):
 
     @property
     def starts_as_cosine(self) -> bool:
-        """Whether the head scores as the cosine before training."""
+        """Whether the head scores like the cosine before training."""
         return self.initial == "cosine" and self.interaction != "concat"
 
 
 @dataclass(frozen=True, slots=True)
 class HeadTrainingSettings:
-    """How a head is trained.
+    """Settings of training a head.
 
-    Scores start as cosines, which are rarely 1 apart: with a margin of 1 nearly all triples count
-    at first. Decay is decoupled from the gradient as in AdamW (Loshchilov and Hutter 2019), towards
-    the start as in L2-SP (Li et al. 2018), and to 0 where weights started at random.
+    Scores start as cosines, which rarely differ by 1. With a margin of 1, nearly all triples count
+    at first. Decay is decoupled from the gradient as in AdamW (Loshchilov and Hutter 2019). Weights
+    decay towards their start as in L2-SP (Li et al. 2018), or to 0 after a random start.
     """
 
     epochs: int = setting(50, "Maximum number of epochs.", low=1, section="Training")

@@ -350,14 +350,14 @@ class _AttentionTraining:
         while not stopping.finished:
             self._end_epoch(self._train(epochs(len(stopping.curve))))
             done(stopping.curve[-1])
-        best = stopping.kept
+        best = stopping.selected
         last = stopping.curve[-1]
         assert best is not None
         if best.epoch == 0 and last.worth < best.worth and best.score is None:
             raise self._divergence_error(
                 "on held-out sentences is never lower than before training"
             )
-        stopping.use_kept()
+        stopping.restore_selected()
         return self.model.projection(), History(tuple(stopping.curve), best.epoch)
 
     def _train(self, batches: Iterable[TrainingBatch]) -> float:

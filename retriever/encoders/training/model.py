@@ -1,12 +1,12 @@
-"""The encoder in training and its folder.
+"""An encoder in training, and its folder.
 
 ::
 
-    config.json, model.safetensors, tokenizer.json, ...   as transformers writes them
-    modules.json, 1_Pooling/config.json, ...              as sentence-transformers reads them
+    config.json, model.safetensors, tokenizer.json, ...   in the format of transformers
+    modules.json, 1_Pooling/config.json, ...              in the format of sentence-transformers
     sentence_bert_config.json                             the window
     config_sentence_transformers.json                     the prompts
-    training.json                                         how it was trained; written last
+    training.json                                         the training; written last
 """
 
 from __future__ import annotations
@@ -46,12 +46,24 @@ _POOLING_KEYS = {
     "max": "pooling_mode_max_tokens",
     "cls": "pooling_mode_cls_token",
 }
-# What the files of a sentence-transformers model can say.
-_KEPT = ("model", "pooling", "head", "normalize", "query_prompt", "passage_prompt", "max_length")
+# Pairs of texts that are classified together.
+_PAIRS_AT_ONCE = 256
+# Numbers in the hidden states of a step, whose activations take about 100 bytes each.
+_MOST_STATES = 2**24
+# Settings that the files of a sentence-transformers model can express.
+_EXPRESSIBLE = (
+    "model",
+    "pooling",
+    "head",
+    "normalize",
+    "query_prompt",
+    "passage_prompt",
+    "max_length",
+)
 
 
 def check_target(folder: Path) -> None:
-    """Refuse a folder that an encoder cannot be written to."""
+    """Refuse an output folder that holds other files."""
     check_output(
         folder,
         "the folder of a trained encoder",
@@ -60,7 +72,7 @@ def check_target(folder: Path) -> None:
 
 
 def write_encoder(folder: Path, encoder: TrainableEncoder, training: Mapping[str, Any]) -> None:
-    """Write an encoder; the folder appears complete, or not at all."""
+    """Write an encoder into a folder, which appears complete or not at all."""
     check_target(folder)
     with whole_folder(folder) as new:
         encoder.backbone.save(new)
@@ -70,7 +82,7 @@ def write_encoder(folder: Path, encoder: TrainableEncoder, training: Mapping[str
 
 
 def read_training(folder: Path) -> dict[str, Any] | None:
-    """How the encoder in a folder was trained; None if the folder has none that is unchanged."""
+    """Return the training record of a folder; None without an unchanged trained encoder."""
     if not os.path.isfile(folder / TRAINING):
         return None
     value = read_json(folder / TRAINING)
@@ -94,18 +106,18 @@ def _write_modules(folder: Path, encoder: TrainableEncoder) -> None:
 
     def add(kind: str) -> Path:
         modules.append((kind, f"{len(modules)}_{kind}"))
-        below = folder / modules[-1][1]
-        below.mkdir()
-        return below
+        module_folder = folder / modules[-1][1]
+        module_folder.mkdir()
+        return module_folder
 
-    modes = {key: name == pooling for name, key in _POOLING_KEYS.items()}
+    pooling_modes = {key: name == pooling for name, key in _POOLING_KEYS.items()}
     width = {"word_embedding_dimension": encoder.backbone.width}
-    _write_json(add("Pooling") / "config.json", {**width, **modes})
+    _write_json(add("Pooling") / "config.json", {**width, **pooling_modes})
     if settings.head:
         for projection in encoder.base.settings.projections:
-            below = add("Dense")
+            module_folder = add("Dense")
             for name in ("config.json", "model.safetensors"):
-                shutil.copyfile(projection.folder / name, below / name)
+                shutil.copyfile(projection.folder / name, module_folder / name)
     if settings.normalize is not False:
         add("Normalize")
     _write_json(
@@ -129,9 +141,10 @@ def _write_json(path: Path, value: object) -> None:
 
 
 class TrainableEncoder:
-    """An encoder that was loaded for training; make one with `load`.
+    """An encoder in training, made with `load`.
 
-    `spec` is that before training, `classifier` the softmax classifier of the objective ``nli``.
+    `spec` is the specification before training. `classifier` is the softmax classifier of the
+    objective ``nli``.
     """
 
     def __init__(self, spec: EncoderSpec, model: TransformerModel, base: ModelFolder) -> None:
@@ -151,10 +164,10 @@ class TrainableEncoder:
         device: str | None = None,
         download: bool = False,
     ) -> TrainableEncoder:
-        """Load an encoder to train."""
-        asked = parse_encoder(encoder)
+        """Load an encoder for training."""
+        requested = parse_encoder(encoder)
         trainable = partial(Backbone, training=True)
-        spec, loaded = kind_of(asked).load(asked, LoadContext(device, download, trainable))
+        spec, loaded = kind_of(requested).load(requested, LoadContext(device, download, trainable))
         model = loaded.in_torch()
         if model is None:
             raise ConfigError(f"{spec}: a static encoder has no weights to train; name another")
@@ -162,16 +175,16 @@ class TrainableEncoder:
         return cls(spec, model, find_model(spec.model))
 
     def tokenize(self, texts: Sequence[str], window: int, *, query: bool) -> list[list[int]]:
-        """Word-piece ids with prompt and special tokens, cut to `window` pieces."""
+        """Return word-piece ids with prompt and special tokens, cut to `window` pieces."""
         settings = self.spec.settings
         prompt = (settings.query_prompt if query else settings.passage_prompt) or ""
         return self._model.tokenize([prompt + text for text in texts], window)
 
     def vectors(self, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
-        """(texts, dimensions) float32 with gradients, not normalized.
+        """Return (texts, dimensions) float32 with gradients, not normalized.
 
-        They are computed in parts of like length. Where the activations of all parts would take too
-        much memory, each part is computed again for its gradient, with the same dropout.
+        They are computed in batches of similar length. If the activations of all batches would take
+        too much memory, each batch is computed again for its gradient, with the same dropout.
         """
         import torch
         from torch.utils.checkpoint import checkpoint
@@ -187,7 +200,7 @@ class TrainableEncoder:
         return vectors
 
     def encode(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """(texts, dimensions) float32 of length 1, without dropout; long texts are cut."""
+        """Return (texts, dimensions) float32 of length 1, without dropout; cut long texts."""
         was_training = self.backbone.model.training
         self.backbone.model.eval()
         vectors = self._encoder.encode_pieces(self._encoder.truncate(texts, query=query))
@@ -195,33 +208,28 @@ class TrainableEncoder:
         return scale_to_unit(vectors)
 
     def classify(self, left: Sequence[str], right: Sequence[str]) -> NDArray[np.int64]:
-        """The most probable class of each pair, (pairs,) int64."""
+        """Return the most probable class of each pair, (pairs,) int64."""
         import torch
 
         assert self.classifier is not None
         self.backbone.model.eval()
         window = self.spec.max_length
         with torch.no_grad():
-            found = []
+            predictions = []
             for start in range(0, len(left), _PAIRS_AT_ONCE):
                 texts = [
                     *left[start : start + _PAIRS_AT_ONCE],
                     *right[start : start + _PAIRS_AT_ONCE],
                 ]
                 u, v = self.vectors(self.tokenize(texts, window, query=False)).chunk(2)
-                found.append(self.classifier(pair_features(u, v)).argmax(dim=1))
+                predictions.append(self.classifier(pair_features(u, v)).argmax(dim=1))
         self.backbone.model.train()
-        classes: NDArray[np.int64] = torch.cat(found).cpu().numpy()
+        classes: NDArray[np.int64] = torch.cat(predictions).cpu().numpy()
         return classes
 
 
-_PAIRS_AT_ONCE = 256
-# Numbers in the hidden states of a step; its activations are some 100 bytes for each.
-_MOST_STATES = 2**24
-
-
 def _require_plain(settings: EncoderSettings) -> None:
-    plain = replace(EncoderSettings(), **{name: getattr(settings, name) for name in _KEPT})
+    plain = replace(EncoderSettings(), **{name: getattr(settings, name) for name in _EXPRESSIBLE})
     if settings != plain:
         raise ConfigError(
             f"model: expected an encoder of the last layer in float32, found {settings}; a trained "
@@ -233,7 +241,7 @@ def _require_plain(settings: EncoderSettings) -> None:
 
 
 def pair_features(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """(u, v, |u - v|), (n, 3 d)."""
+    """Return (n, 3 d) features [u; v; |u - v|] of pairs (Reimers and Gurevych 2019)."""
     import torch
 
     return torch.cat([left, right, (left - right).abs()], dim=1)

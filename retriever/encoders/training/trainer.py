@@ -1,6 +1,6 @@
-"""Contrastive training of an encoder: examples, objectives, the course.
+"""Contrastive training of an encoder: examples, objectives, and epochs.
 
-Embeddings are (n, d) float32, not normalized; cosines of a zero vector are 0.
+Embeddings are (n, d) float32, not normalized. The cosine of a zero vector is 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from retriever.encoders.training.model import TrainableEncoder, pair_features
 from retriever.errors import BadInputError, ConfigError
 from retriever.training.checkpoint import Checkpoint
-from retriever.training.loop import Epoch, Step, Task, fine_tune, seeded, silent, uses_bfloat16
+from retriever.training.loop import (
+    Epoch,
+    Step,
+    TrainingTask,
+    fine_tune,
+    seeded,
+    silent,
+    uses_bfloat16,
+)
 from retriever.training.sampling import (
     JudgedPools,
     TrainingSet,
@@ -37,25 +45,25 @@ DevScore = Callable[[TrainableEncoder], float]
 def multiple_negatives(
     cosines: torch.Tensor, relevant: torch.Tensor, place: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    """Multiple negatives ranking (Henderson et al. 2017, Sec. 4.4): softmax over a batch.
+    """Return the losses of multiple negatives ranking (Henderson et al. 2017, Sec. 4.4).
 
-    The loss of anchor i with passage p is -log(e^(s c_ip) / (e^(s c_ip) + sum e^(s c_ij))), the sum
-    over the passages j that are not relevant to i; another relevant passage is not a negative.
-    Cosines and `relevant` are (anchors, passages); `place` is the passage p of each anchor.
+    The loss of anchor i with passage p is -log(e^(s c_ip) / (e^(s c_ip) + sum e^(s c_ij))). The sum
+    is over the passages j that are not relevant to i, so a relevant passage is no negative.
+    Cosines and `relevant` are (anchors, passages), and `place` is the passage p of each anchor.
     """
     import torch
 
     rows = torch.arange(len(cosines), device=cosines.device)
-    # The one at `place` stays, the other relevant ones go.
-    others = relevant.clone()
-    others[rows, place] = False
-    logits = (cosines * scale).masked_fill(others, float("-inf"))
+    # Mask the relevant passages, except the passage at `place`.
+    other_relevant = relevant.clone()
+    other_relevant[rows, place] = False
+    logits = (cosines * scale).masked_fill(other_relevant, float("-inf"))
     return torch.nn.functional.cross_entropy(logits, place, reduction="none")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Pairs:
-    """Pairs of texts; what they are to be is in the fields of a subclass."""
+class _TextPairs:
+    """Pairs of texts; subclasses add scores or labels."""
 
     left: list[str]
     right: list[str]
@@ -64,14 +72,14 @@ class _Pairs:
         return len(self.left)
 
     def digest(self) -> str:
-        """SHA-256 over all fields, in hexadecimal."""
-        values = [getattr(self, one.name) for one in fields(self)]
+        """Return the SHA-256 over all fields, in hexadecimal."""
+        values = [getattr(self, column.name) for column in fields(self)]
         content = json.dumps(values, default=np.ndarray.tolist)
         return hashlib.sha256(content.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ScoredExamples(_Pairs):
+class ScoredExamples(_TextPairs):
     """Pairs of texts with their similarity in [0, 1]."""
 
     scores: NDArray[np.float32]
@@ -80,7 +88,7 @@ class ScoredExamples(_Pairs):
     def of(
         cls, left: Sequence[str], right: Sequence[str], gold: NDArray[np.float64]
     ) -> ScoredExamples:
-        """From scores of any scale: the lowest one becomes 0, the highest 1."""
+        """Make examples from scores of any scale; the lowest becomes 0, the highest 1."""
         low = float(gold.min())
         high = float(gold.max())
         if low == high:
@@ -92,8 +100,8 @@ class ScoredExamples(_Pairs):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabeledExamples(_Pairs):
-    """Pairs of texts with a class, such as entailment, by its place in `names`, ascending."""
+class LabeledExamples(_TextPairs):
+    """Pairs of texts with a class, such as entailment, as position in the ascending `names`."""
 
     labels: NDArray[np.int64]
     names: tuple[str, ...]
@@ -102,17 +110,19 @@ class LabeledExamples(_Pairs):
     def of(
         cls, left: Sequence[str], right: Sequence[str], labels: Sequence[str]
     ) -> LabeledExamples:
-        """From the names of the classes."""
+        """Make examples from the names of classes."""
         names = tuple(sorted(set(labels)))
         if len(names) < 2:
             raise BadInputError(
                 f"expected pairs of at least two classes to train on, found only {names[0]!r} "
                 f"in {len(labels)} pairs; check the labels"
             )
-        return cls(list(left), list(right), np.array([names.index(one) for one in labels]), names)
+        classes = np.array([names.index(label) for label in labels])
+        return cls(list(left), list(right), classes, names)
 
 
 Examples = ScoredExamples | LabeledExamples | TrainingSet
+# The examples of each objective, and their name in messages.
 _KINDS: Mapping[Objective, tuple[type[Examples], str]] = {
     "sts": (ScoredExamples, "pairs with scores"),
     "nli": (LabeledExamples, "pairs with labels"),
@@ -122,7 +132,7 @@ _KINDS: Mapping[Objective, tuple[type[Examples], str]] = {
 
 
 def fitting_objective(objective: Objective | None, examples: Examples) -> Objective:
-    """The objective, by default that of the kind of examples; refuses one that does not fit."""
+    """Return the objective, by default that of the examples; refuse one that does not fit them."""
     fitting = [name for name, (kind, _) in _KINDS.items() if isinstance(examples, kind)]
     if objective is None:
         return fitting[0]
@@ -137,22 +147,22 @@ def fitting_objective(objective: Objective | None, examples: Examples) -> Object
 def paired_texts(
     anchors: Sequence[str], positives: Sequence[str], negatives: Sequence[str | None]
 ) -> TrainingSet:
-    """Anchors with their passages; equal texts are one anchor or one passage."""
+    """Make a training set of anchors and passages; equal texts are one anchor or passage."""
     questions = {text: row for row, text in enumerate(dict.fromkeys(anchors))}
-    used = [*positives, *(one for one in negatives if one is not None)]
-    passages = {text: row for row, text in enumerate(dict.fromkeys(used))}
-    right: list[dict[int, None]] = [{} for _ in questions]
-    wrong: list[dict[int, None]] = [{} for _ in questions]
+    texts = [*positives, *(negative for negative in negatives if negative is not None)]
+    passages = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    positive_rows: list[dict[int, None]] = [{} for _ in questions]
+    negative_rows: list[dict[int, None]] = [{} for _ in questions]
     for anchor, positive, negative in zip(anchors, positives, negatives, strict=True):
         row = questions[anchor]
-        right[row][passages[positive]] = None
+        positive_rows[row][passages[positive]] = None
         if negative is not None:
-            wrong[row][passages[negative]] = None
+            negative_rows[row][passages[negative]] = None
     pools = JudgedPools.of(
-        [list(rows) for rows in right],
+        [list(rows) for rows in positive_rows],
         [
             [row for row in rows if row not in answers]
-            for rows, answers in zip(wrong, right, strict=True)
+            for rows, answers in zip(negative_rows, positive_rows, strict=True)
         ],
         len(passages),
     )
@@ -169,12 +179,12 @@ def train_encoder(
     on_step: Callable[[Step], object] = silent,
     on_epoch: Callable[[Epoch], object] = silent,
 ) -> tuple[Epoch, ...]:
-    """Train, as `fine_tune` does; the untrained encoder, epoch 0, may be the best one on dev."""
+    """Train an encoder with `fine_tune`; the untrained encoder, epoch 0, may be the best on dev."""
     objective = fitting_objective(settings.objective, examples)
     backbone = encoder.backbone
     backbone.autocast = uses_bfloat16(settings.precision, backbone.device)
     with seeded(backbone.device, settings.seed):
-        task: Task[TripleBatch] | Task[Rows]
+        task: TrainingTask[TripleBatch] | TrainingTask[Rows]
         if isinstance(examples, TrainingSet):
             task = _RankingTask(encoder, examples, settings, dev_score, in_batch=objective == "mnr")
         else:
@@ -189,8 +199,8 @@ def train_encoder(
         )
 
 
-class _PairTask(Task[Rows]):
-    """Given pairs: softmax over labels, or squared error of the cosine."""
+class _PairTask(TrainingTask[Rows]):
+    """Pairs with labels or scores: softmax over labels, or squared error of the cosine."""
 
     def __init__(
         self,
@@ -201,25 +211,25 @@ class _PairTask(Task[Rows]):
     ) -> None:
         import torch
 
-        heads = {}
+        modules = {}
         if isinstance(examples, LabeledExamples):
             classifier = torch.nn.Linear(3 * encoder.dimensions, len(examples.names))
             encoder.classifier = classifier.to(encoder.backbone.device)
-            heads["classifier"] = encoder.classifier
-        super().__init__(encoder.backbone, heads, settings, lambda: dev_score(encoder))
+            modules["classifier"] = encoder.classifier
+        super().__init__(encoder.backbone, modules, settings, lambda: dev_score(encoder))
         self._encoder = encoder
         self._examples = examples
         self._batch = settings.sampling.batch
         self._window = min(settings.max_length, encoder.spec.max_length)
         self.steps = -(-len(examples) // self._batch)
 
-    def batches(self, chance: np.random.Generator) -> Iterator[Rows]:
-        order = chance.permutation(len(self._examples))
+    def batches(self, generator: np.random.Generator) -> Iterator[Rows]:
+        order = generator.permutation(len(self._examples))
         for start in range(0, len(order), self._batch):
             yield order[start : start + self._batch]
 
     def losses(self, batch: Rows) -> torch.Tensor:
-        """The loss of each pair."""
+        """Return the loss of each pair."""
         import torch
 
         examples = self._examples
@@ -238,8 +248,8 @@ class _PairTask(Task[Rows]):
         return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
 
 
-class _RankingTask(Task[TripleBatch]):
-    """Questions with passages: ranking within the batch, or the hinge of triples."""
+class _RankingTask(TrainingTask[TripleBatch]):
+    """Questions with passages: ranking within a batch, or hinge loss of triples."""
 
     def __init__(
         self,
@@ -258,18 +268,18 @@ class _RankingTask(Task[TripleBatch]):
         self._window = min(settings.max_length, encoder.spec.max_length)
         self.steps = batches_in_epoch(examples.pools, settings.sampling, in_batch=in_batch)
 
-    def batches(self, chance: np.random.Generator) -> Iterator[TripleBatch]:
+    def batches(self, generator: np.random.Generator) -> Iterator[TripleBatch]:
         pools = self._examples.pools
         sampling = self._settings.sampling
-        return epoch_batches(pools, sampling, chance, in_batch=self._in_batch)
+        return epoch_batches(pools, sampling, generator, in_batch=self._in_batch)
 
     def losses(self, batch: TripleBatch) -> torch.Tensor | None:
-        """The loss of each relevant passage, or of each triple."""
+        """Return the loss of each relevant passage, or of each triple."""
         import torch
 
         if not self._in_batch and not len(batch.positive):
             return None
-        # Each text is encoded once.
+        # Encode each text once.
         questions, question = np.unique(batch.question, return_inverse=True)
         passages, passage = np.unique(batch.passage, return_inverse=True)
         u, v = self._vectors(questions, passages)
@@ -291,7 +301,7 @@ class _RankingTask(Task[TripleBatch]):
         )
 
     def _vectors(self, questions: Rows, passages: Rows) -> tuple[torch.Tensor, torch.Tensor]:
-        """Vectors of length 1."""
+        """Return vectors of length 1."""
         import torch
 
         encoder = self._encoder

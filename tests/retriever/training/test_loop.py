@@ -12,7 +12,7 @@ import torch
 
 from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers import CrossEncoder, CrossHead
-from retriever.training import Epoch, Step, kept_epoch
+from retriever.training import Epoch, Step, select_epoch
 from retriever.training.loop import uses_bfloat16
 from tests.retriever.training.training_samples import (
     PASSAGES,
@@ -50,9 +50,9 @@ def test_only_a_better_epoch_takes_the_place_of_an_untrained_model_that_counts(
     scores, tolerance, kept, trained
 ):
     curve = [Epoch(number, 0.0, 0.0, dev) for number, dev in enumerate(scores)]
-    assert kept_epoch(curve, tolerance, untrained=True) == curve[kept]
+    assert select_epoch(curve, tolerance, untrained=True) == curve[kept]
     expected = None if trained is None else curve[trained]
-    assert kept_epoch(curve, tolerance, untrained=False) == expected
+    assert select_epoch(curve, tolerance, untrained=False) == expected
 
 
 class Plain:
