@@ -431,7 +431,7 @@ def _embed_in_halves(
                 f"memory is too small to encode one text of {len(pieces[0])} word pieces: "
                 "set a smaller --max-length"
             ) from error
-    # Outside the handler, so that the tensors of the failed batch are released first.
+    # Outside the handler, which would keep the tensors of the failed batch alive.
     half = len(pieces) // 2
     return np.concatenate(
         [_embed_in_halves(embed, pieces[:half]), _embed_in_halves(embed, pieces[half:])]
@@ -516,7 +516,7 @@ class ModelChoice:
             )
 
     def _is_equivalent(self, spec: EncoderSpec, **setting: Any) -> bool:
-        """Return whether a setting resolves to that of a specification, as layers can."""
+        """Return whether a setting resolves to the value in a specification, as layers can."""
         with suppress(ConfigError):
             requested = replace(spec.settings, model=self.settings.model or spec.model, **setting)
             settings = kind_of(requested).resolve(requested, self.download)

@@ -136,7 +136,7 @@ def read_prompts(path: Path) -> tuple[str, str]:
 def find_token_table(path: Path) -> Path | None:
     """Return the folder with the token table of a static model; None for other models.
 
-    Static models are those of model2vec, and StaticEmbedding of sentence-transformers.
+    Static models are made by model2vec, or by StaticEmbedding of sentence-transformers.
 
     Raises:
         ModelError: another module than Normalize follows.
@@ -401,7 +401,7 @@ def _find_in_hub(name: str, download: bool) -> Path:
 
 
 def _file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file; cache that of a large file until it changes."""
+    """Return the SHA-256 of a file; cache it for a large file until the file changes."""
     try:
         facts = path.stat()
         with path.open("rb") as file:

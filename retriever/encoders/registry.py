@@ -42,7 +42,7 @@ class EncoderModel(ABC):
     """The model of an `Encoder`: a tokenizer, and a function from pieces to vectors."""
 
     dimensions: int
-    # Preferred number of pieces of a call of `embed`; None for that of a transformer in torch.
+    # Preferred number of pieces of a call of `embed`; None for the default in torch.
     batch_pieces: int | None = None
     # Number formats and engines that computed vectors so far.
     computed: Collection[tuple[Dtype, Engine]] = ()

@@ -25,13 +25,13 @@ layer.
 Cases that the equations leave open; no result is NaN or infinite for finite states:
 
 - a cosine with a zero vector is 0, and a zero vector's layer weight is 0;
-- a mean cosine below 1e-6, or negative, counts as 1e-6, so that no weight is negative;
+- a mean cosine below 1e-6, or negative, counts as 1e-6, so no weight is negative;
 - novelties that are all 0 (equal layers) give the layers equal weights, zero vectors excepted
   unless all are zero;
 - variances that are all 0 (one adjacent pair, equal layers) give the words of a text equal weights;
 - a text without a pooled piece gets the zero vector;
-- a vector whose distance from the span of others is below 1e-6 of its length is in that span: it
-  adds nothing new, and as a neighbor it is left out of the basis.
+- a vector closer than 1e-6 of its length to the span of others counts as part of the span. It adds
+  nothing new, and as a neighbor it is left out of the basis.
 
 Arrays are NumPy arrays or torch tensors. Everything is a function of the cosines between the layers
 of one piece. They are computed in float64: nearly parallel layers differ by small differences of

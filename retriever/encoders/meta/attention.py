@@ -1,8 +1,8 @@
 """Attention-weighted meta-embeddings: UNSUP and SUP of Takahashi and Bollegala (2022).
 
 A source i has a projection A_i (d_meta, d_i) and a weight α_i: φ_i(w, s) = α_i A_i f_i(w, s). UNSUP
-trains them to bring projections of the same word by two sources together, and those of different
-words apart (Eqs. 6 to 10). SUP trains cosines to equal gold similarities (Eq. 15).
+trains them to bring projections of the same word by two sources together, and projections of
+different words apart (Eqs. 6 to 10). SUP trains cosines to equal gold similarities (Eq. 15).
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def fit_attention(
     UNSUP: the loss of a batch is pull + within + same_word + across + Σ_i orthogonality. The first
     four terms are means over pairs (`pair_means`). The loss is Eq. 10 with a lower bound and
     coefficients 1. A pushed pair costs at most the margin. Weights are n softmax, so equal weights
-    are those of Eq. 1 for every n. The product of A and Aᵀ with full rank is pulled to I. Eq. 10
+    equal Eq. 1 for every n. The product of A and Aᵀ with full rank is pulled to I. Eq. 10
     as printed has no lower bound, and the authors' code turns each push into a pull. Words that a
     source lacks, zero rows, are in no pair of the source.
 
@@ -265,8 +265,8 @@ def fit_attention(
     `epochs` returns the batches of epoch n, from 1, the same in each call. The best epoch has the
     lowest loss on `held_out`. With `dev` it has the highest Pearson correlation with the gold
     scores, which is 0 for constant cosines. The first of equal epochs is best. `done` is called
-    after each epoch, and first for the epochs of a checkpoint. The projection is that of the best
-    epoch, with weights of sum 1.
+    after each epoch, and first for the epochs of a checkpoint. The result is the projection of the
+    best epoch, with weights of sum 1.
     """
     return _AttentionTraining(
         AttentionModel(widths, settings), settings, held_out, dev, checkpoint

@@ -62,7 +62,7 @@ _HELD_OUT = 1024
 
 
 class GoldPairs(Protocol):
-    """Pairs of sentences scored by people, such as those of `eval.read_pairs`."""
+    """Pairs of sentences scored by people, such as the result of `eval.read_pairs`."""
 
     @property
     def gold(self) -> NDArray[np.float64]:

@@ -106,8 +106,8 @@ class Moments:
     """Sums over words that determine means and covariances, in memory independent of words."""
 
     widths: tuple[int, ...]
-    # Inner products of the sources' components. After those of each source follows a column that is
-    # 1 if it has the word.
+    # Inner products of the sources' components. The components of a source are followed by a column
+    # that is 1 if it has the word.
     gram: Doubles
     # Number of words that some source has.
     words: int = 0
@@ -219,7 +219,7 @@ def gcca(
     first, and ``theta' D theta = 1``. C is the covariance between different sources. D is the
     covariance within each source, ``Sigma_jj + tau sigma_j I``, where sigma_j is the mean of the
     diagonal of Sigma_jj. For two sources and tau = 0, rho are the canonical correlations. Signs and
-    default number are those of `svd`. `regularization` is tau; `names` of sources are for errors.
+    default number are as in `svd`. `regularization` is tau; `names` of sources are for errors.
     """
     require_extra("sentences", "gcca", "scipy")
     from scipy.linalg import block_diag, eigh

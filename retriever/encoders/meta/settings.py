@@ -110,5 +110,5 @@ class MetaSettings:
 
     @property
     def word_pooling(self) -> WordPooling:
-        """The pooling of words, by default that of the method."""
+        """The pooling of words, by default chosen by the method."""
         return self.pooling or ("max" if self.method in ("sup", "unsup") else "mean")

@@ -1,8 +1,8 @@
 """The source encoders of a meta-embedding, and their vectors of words.
 
-Words are those of the analyzer. Other characters between them form words too, divided by space:
-punctuation, symbols, emoji. A piece belongs to every word that it shares a character with. This is
-decided by offsets in the original text, also if a tokenizer strips accents, changes case or writes
+Words are divided like in the analyzer. Other characters between them form words too, divided by
+space: punctuation, symbols, emoji. A piece belongs to every word that it shares a character with.
+Offsets in the original text decide this, also if a tokenizer strips accents, changes case or writes
 bytes. A word is the mean of its pieces. Special tokens and prompts belong to no word.
 """
 

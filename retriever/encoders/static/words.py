@@ -4,9 +4,11 @@ Texts are passed as `ids`, the words of all texts one after the other, and `coun
 words of each text. The result is (texts, d) float32, zeros for a text without words. It depends on
 the other texts of a batch only by rounding.
 
-Sources: SIF is Arora, Liang and Ma 2017 (A Simple but Tough-to-Beat Baseline for Sentence
-Embeddings); uSIF Ethayarajh 2018 (Unsupervised Random Walk Sentence Embeddings); p-mean Rücklé,
-Eger, Peyrard and Gurevych 2018 (Concatenated Power Mean Word Embeddings).
+Sources:
+
+- SIF: Arora, Liang and Ma 2017 (A Simple but Tough-to-Beat Baseline for Sentence Embeddings).
+- uSIF: Ethayarajh 2018 (Unsupervised Random Walk Sentence Embeddings).
+- p-mean: Rücklé, Eger, Peyrard and Gurevych 2018 (Concatenated Power Mean Word Embeddings).
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ _KINDS: Mapping[Objective, tuple[type[Examples], str]] = {
 
 
 def fitting_objective(objective: Objective | None, examples: Examples) -> Objective:
-    """Return the objective, by default that of the examples; refuse one that does not fit them."""
+    """Return the objective, by default the first for the examples; refuse one that does not fit."""
     fitting = [name for name, (kind, _) in _KINDS.items() if isinstance(examples, kind)]
     if objective is None:
         return fitting[0]

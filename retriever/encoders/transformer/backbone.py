@@ -126,7 +126,7 @@ class Backbone(PairReader):
         self.device = _open_device(device)
         loaded = _load_pretrained(folder, dtype, training=training, auto=auto)
         self._tokenizer, model, report = loaded
-        # Some parameters do not follow the requested type, such as those of XLNet's attention.
+        # Some parameters do not follow the requested type, such as in XLNet's attention.
         self.model: Any = model.train(training).to(self.device, getattr(torch, dtype))
         if hasattr(model.config, "use_mems_eval"):
             # XLNet would keep the states of every layer for the next text.
@@ -532,7 +532,7 @@ class SharedBackbone(Backbone):
         return self._batch
 
     def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
-        """Compute hidden states, those of the last batch only once. See `Backbone`."""
+        """Compute hidden states, but only once for the last batch. See `Backbone`."""
         if batch is not self._batch:
             super().run(batch, layers, visit)
             return

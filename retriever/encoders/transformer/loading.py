@@ -85,7 +85,7 @@ def _affine(weight: Floats, bias: Floats, activation: HeadLayer) -> HeadLayer:
 
 
 class LightModel(PieceModel):
-    """A transformer without torch; its vectors equal those of `TransformerModel` within rounding.
+    """A transformer without torch; its vectors equal `TransformerModel` within rounding.
 
     Few texts run in NumPy. Many run in OpenVINO, or in torch if it is not installed. Threads may
     share the model, and a forked child process can use it.
