@@ -1,8 +1,8 @@
 """The analyzer: turns text into index terms, the same way for passages and for queries.
 
-The steps are: divide into words, divide scripts without spaces, divide identifiers, fold the form,
-remove the possessive (a final 's in English), drop stop words, stem, and add the words without
-their accents. docs/ranking.md defines a word.
+The text is divided into words. Scripts without spaces and identifiers are divided further. Each
+word is folded, loses its possessive (a final 's in English), and is dropped if it is a stop word.
+Other words are stemmed, and also enter without their accents. docs/ranking.md defines a word.
 
 The whole terms of a unit (``3.11.2``, ``c++``) follow the terms of its parts. Stop words in
 capitals (``IT``) follow all others; only these terms have capital letters. The division ``plain``

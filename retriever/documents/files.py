@@ -144,6 +144,8 @@ _TOO_LARGE = f"larger than {LONGEST_FILE >> 20} MiB; split it"
 # Maximum number of files that are read ahead, and of their bytes.
 _AHEAD = 16
 _AHEAD_BYTES = 1 << 25
+# The bytes of a file that is read ahead, and the call that returns its record.
+_PendingRecord = tuple[int, Callable[[], Record]]
 
 
 class SourceFile(NamedTuple):
@@ -189,8 +191,8 @@ def kind_of_file(path: str | Path) -> str | None:
 def is_document(path: str | Path) -> bool:
     """Return whether a single file is one document, or a mailbox of many.
 
-    That is a file of any kind except .txt, a file with a name such as README, and a file whose
-    content is a mail, a mailbox, a script, a PDF or a zip.
+    That is a file of any kind except .txt, or a file with a name such as README. A mail, a mailbox,
+    a script, a PDF or a zip is recognized by its content.
     """
     kind = kind_of(path)
     if kind not in (None, "text"):
@@ -235,10 +237,6 @@ def read_files(
             size, finish = ahead.popleft()
             waiting -= size
             yield finish()
-
-
-# The bytes of a file that is read ahead, and the call that returns its record.
-_PendingRecord = tuple[int, Callable[[], Record]]
 
 
 class _FileReader:

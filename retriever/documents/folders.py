@@ -34,6 +34,8 @@ _LAST_NAME = re.compile(r"[^/]*$")
 TEXT_SUFFIXES = (".csv", ".ics", ".json", ".log", ".tsv", ".vcf", ".xml")
 _LEAVES = "a link that leads out of the source, which is not followed"
 _NOT_PLAIN = "not a plain file"
+# Patterns, and their position in a folder.
+_PositionedPatterns = tuple[IgnorePatterns, Position]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,6 @@ def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Ite
             yield child
         else:
             levels.append(walk.list_entries(*child))
-
-
-# Patterns, and their position in a folder.
-_PositionedPatterns = tuple[IgnorePatterns, Position]
 
 
 def _at_source(patterns: Sequence[str]) -> tuple[_PositionedPatterns, ...]:

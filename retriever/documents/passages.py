@@ -25,6 +25,41 @@ BLOCK = 2**18
 
 OnLong = Literal["split", "truncate", "error"]
 Context = Literal["title", "headings", "none"]
+# Values of settings that an index or shards of an earlier release do not store.
+EARLIER: dict[str, Any] = {
+    "context": "title",
+    "structure": False,
+    "tables": False,
+    "labels": False,
+}
+_WORD_START = re.compile(r"(?<=\s)\S")
+_WORD = re.compile(r"\w")
+_LINE_START = re.compile(r"(?<=\n)")
+_LINE_END = re.compile(r"\n")
+# Blank lines, and the white space at the beginning of the next line. Possessive, since a text may
+# have a hundred thousand of them.
+_BLANK_LINES = re.compile(r"\n(?:[ \t\r]*+\n)++([ \t]*+)")
+_FENCE = re.compile(
+    r"^ {0,3}(`{3,})[^`\n]*\n.*?(?:^ {0,3}\1`*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
+)
+# A heading in a text, perhaps with a line of punctuation above and below it, and the white space
+# that follows.
+_HEADING = re.compile(r"(?:([^\w\s])\1{2,}[ \t]*\n)?[^\n]*(?:\n([^\w\s])\2{2,}[ \t]*(?=\n|\Z))?\s*")
+# Maximum number of parts of a word in a label, and number of digits from which on it is left out.
+# Such words are hashes and numbers.
+_MOST_PARTS = 8
+_MANY_DIGITS = 5
+# The parts of a name, in which A stands for capital letters, a for others, and 0 for digits.
+_PARTS = re.compile("A+(?!a)|A?a+|0+")
+# Maximum length in characters of a heading, and of the first row of a table, before a passage.
+_LONGEST_HEADING = 100
+_LONGEST_ROW = 200
+# Lines with bars between cells, at least three, and the signs of a line between header and rows.
+_TABLE_ROWS = re.compile(r"(?:^[^\n|]*+\|[^\n]*+(?:\n|\Z)){3,}", re.MULTILINE)
+_RULE_SIGNS = frozenset("|-:+> \t\r")
+_BREAKING_MARKS: tuple[MarkKind, ...] = ("heading", "message", "page")
+# Rank of sentences among the ends of passages.
+_SENTENCE_RANK = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,41 +105,6 @@ class PassageSettings(Checked):
         return {
             name: value for name, value in asdict(self).items() if value != EARLIER.get(name, ...)
         }
-
-
-# Values of settings that an index or shards of an earlier release do not store.
-EARLIER: dict[str, Any] = {
-    "context": "title",
-    "structure": False,
-    "tables": False,
-    "labels": False,
-}
-
-
-_WORD_START = re.compile(r"(?<=\s)\S")
-_WORD = re.compile(r"\w")
-_LINE_START = re.compile(r"(?<=\n)")
-_LINE_END = re.compile(r"\n")
-# Blank lines, and the white space at the beginning of the next line. Possessive, since a text may
-# have a hundred thousand of them.
-_BLANK_LINES = re.compile(r"\n(?:[ \t\r]*+\n)++([ \t]*+)")
-_FENCE = re.compile(
-    r"^ {0,3}(`{3,})[^`\n]*\n.*?(?:^ {0,3}\1`*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
-)
-# A heading in a text, perhaps with a line of punctuation above and below it, and the white space
-# that follows.
-_HEADING = re.compile(r"(?:([^\w\s])\1{2,}[ \t]*\n)?[^\n]*(?:\n([^\w\s])\2{2,}[ \t]*(?=\n|\Z))?\s*")
-# Maximum number of parts of a word in a label, and of digits: others are hashes and numbers.
-_MOST_PARTS = 8
-_MANY_DIGITS = 5
-# The parts of a name, in which A stands for capital letters, a for others, and 0 for digits.
-_PARTS = re.compile("A+(?!a)|A?a+|0+")
-# Maximum length in characters of a heading, and of the first row of a table, before a passage.
-_LONGEST_HEADING = 100
-_LONGEST_ROW = 200
-# Lines with bars between cells, at least three, and the signs of a line between header and rows.
-_TABLE_ROWS = re.compile(r"(?:^[^\n|]*+\|[^\n]*+(?:\n|\Z)){3,}", re.MULTILINE)
-_RULE_SIGNS = frozenset("|-:+> \t\r")
 
 
 def passage_text(
@@ -298,11 +298,6 @@ class _Structure(NamedTuple):
             headings,
             tables,
         )
-
-
-_BREAKING_MARKS: tuple[MarkKind, ...] = ("heading", "message", "page")
-# Rank of sentences among the ends of passages.
-_SENTENCE_RANK = 3
 
 
 def _after_blank_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# A sentence ends at closing punctuation before white space, at a full stop of a script without
-# spaces, or at a line break before a new paragraph, list item or row.
+# A sentence ends at closing punctuation before white space, or at a full stop of a script without
+# spaces. It also ends at a line break before a new paragraph, list item or row.
 _STOPS = "।॥။។།።"
 SENTENCE_END = re.compile(
     rf"[.!?…؟۔։．{_STOPS}][\"'”’)\]]*\s+|[。！？{_STOPS}]+|．(?!\d)|\n\s*\n|\n(?=\s*[-*#>|])"

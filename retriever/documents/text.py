@@ -1,8 +1,8 @@
 """Text as a source: JSON Lines, plain text with one passage a line, CSV and TSV.
 
 CSV and TSV have a header. A column has one type, so one filter finds all of its values. A TSV file
-without a header, whose first line is a number and a text, is a collection like MS MARCO's: an id
-and a text per line, in which quotes are ordinary characters.
+without a header, whose first line is a number and a text, is a collection like MS MARCO's. It has
+an id and a text per line, in which quotes are ordinary characters.
 """
 
 from __future__ import annotations
@@ -113,6 +113,23 @@ def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
     if fields == Fields() and source.form.header and _COLLECTION.fullmatch(line):
         return _collection(source, lines)
     return _read_delimited(source, fields, "\t", lines)
+
+
+def iso_date(cell: str) -> str | None:
+    """Return a date of ISO 8601 as a string that sorts by time, in UTC; None for other text."""
+    if _YEAR_OR_MONTH.fullmatch(cell):
+        return cell
+    try:
+        return date.fromisoformat(cell).isoformat()
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(cell)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
+    return moment.isoformat()
 
 
 def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
@@ -264,23 +281,6 @@ def _number(cell: str) -> int | float | None:
         return None
     whole = int(cell)
     return whole if -(2**63) <= whole < 2**63 else None
-
-
-def iso_date(cell: str) -> str | None:
-    """Return a date of ISO 8601 as a string that sorts by time, in UTC; None for other text."""
-    if _YEAR_OR_MONTH.fullmatch(cell):
-        return cell
-    try:
-        return date.fromisoformat(cell).isoformat()
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(cell)
-        if moment.tzinfo is not None:
-            moment = moment.astimezone(UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError):
-        return None
-    return moment.isoformat()
 
 
 # Types in the order in which they are tried; what fits none is a string.

@@ -100,6 +100,17 @@ def row_blocks(cells: list[list[TextBlock]], before: str) -> Iterator[TextBlock]
         yield TextBlock(one_line(line).rstrip(" |"), before)
 
 
+def is_of_page(instruction: str) -> bool:
+    """Return whether the value of a field differs from page to page."""
+    return not _PAGE_FIELDS.isdisjoint(instruction.split(maxsplit=1)[:1])
+
+
+def heading_level(name: str) -> int:
+    """Return the level of a heading by the name of its style; 0 for another name."""
+    match = _HEADING.fullmatch(name)
+    return min(int(match[1]), _HIGHEST_LEVEL) if match else 0
+
+
 class _WordReader:
     """Reads elements of a document as blocks."""
 
@@ -368,11 +379,6 @@ def _value(element: Any, name: str = "val") -> str:
     return "" if element is None else attribute(element, name)
 
 
-def is_of_page(instruction: str) -> bool:
-    """Return whether the value of a field differs from page to page."""
-    return not _PAGE_FIELDS.isdisjoint(instruction.split(maxsplit=1)[:1])
-
-
 def _chosen_entry(begin: Any) -> str:
     """Return the chosen entry of a drop-down list, which has no other result."""
     choices = _find(begin, "ffData", "ddList")
@@ -430,12 +436,6 @@ def _read_style(id_: str, elements: dict[str, Any]) -> _WordStyle:
             level = 0
         id_ = _value(_child(element, "basedOn"))
     return _WordStyle(level or 0, is_title, is_list)
-
-
-def heading_level(name: str) -> int:
-    """Return the level of a heading by the name of its style; 0 for another name."""
-    match = _HEADING.fullmatch(name)
-    return min(int(match[1]), _HIGHEST_LEVEL) if match else 0
 
 
 def _outline_level(properties: Any) -> int | None:

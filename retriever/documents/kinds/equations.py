@@ -75,6 +75,16 @@ def equation_text(root: Any) -> str:
     return " ".join("".join(text for _, text in levels[0]).split())
 
 
+def symbol(code: int) -> str:
+    """Return the character with a code in the font Symbol; empty if there is none."""
+    # Office adds 0xF000 to the codes of symbol fonts.
+    code -= 0xF000 if code >= 0xF000 else 0
+    for first, characters in _SYMBOLS.items():
+        if first <= code < first + len(characters):
+            return characters[code - first]
+    return ""
+
+
 def _join_parts(element: Any, name: str, parts: list[tuple[str, str]]) -> str:
     """Return the text of an element from the names and texts of its parts."""
     texts = [text for _, text in parts]
@@ -118,13 +128,3 @@ def _property(element: Any, name: str, default: str) -> str:
     """Return the sign in the properties of an OMML element."""
     values = element.xpath(f"*/*[local-name()='{name}']/@*[local-name()='val']")
     return str(values[0]) if values else default
-
-
-def symbol(code: int) -> str:
-    """Return the character with a code in the font Symbol; empty if there is none."""
-    # Office adds 0xF000 to the codes of symbol fonts.
-    code -= 0xF000 if code >= 0xF000 else 0
-    for first, characters in _SYMBOLS.items():
-        if first <= code < first + len(characters):
-            return characters[code - first]
-    return ""

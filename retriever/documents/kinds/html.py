@@ -55,7 +55,7 @@ _SHORT_MENU = 200
 # Maximum number of characters outside links: in a menu that only its place shows, and before it.
 _MOST_UNLINKED = 200
 # The least share of links in a menu: by its class, unless it is short; by its place alone; and by
-# its element, since DocBook and Sphinx use these elements for boxes and footnotes.
+# its element. The last is high, since DocBook and Sphinx use such elements for boxes and footnotes.
 _NAMED_SHARE = 0.3
 _LEADING_SHARE = 0.4
 _ELEMENT_SHARE = 0.6
@@ -65,7 +65,7 @@ _LEAST_TEXT = 40
 _FIRST_WORDS = 4
 _SPACE = re.compile(r"\s+")
 _BETWEEN_CELLS = " | "
-# Text of a page before JavaScript builds it: its maximum length in characters; a request for
+# Text of a page before JavaScript builds it. Its maximum length in characters; a request for
 # JavaScript, which has this name in every language; and a note that the page is loading.
 _LONGEST_REQUEST = 300
 _REQUEST = re.compile(

@@ -41,8 +41,8 @@ _DEEPEST = 50
 _MOST_PARTS = 10_000
 # Maximum number of different losses that are reported of a message.
 _MOST_LOSSES = 10
-# Limits for alternatives: the share of its words that an alternative may have alone and still be
-# left out; words of a notice such as "view this mail in your browser"; and characters that are
+# Limits for alternatives. The share of its words that an alternative may have alone and still be
+# left out. The words of a notice such as "view this mail in your browser". The characters that are
 # compared.
 _MOST_LACKING = 1 / 3
 _NOTICE_WORDS = 40

@@ -89,6 +89,33 @@ def read_markdown(text: str) -> Parsed:
     return numbered_lines(source, body, title, metadata, markdown_headings)
 
 
+def read_notebook(text: str) -> Parsed:
+    """Return the Markdown and code cells of a Jupyter notebook, without their outputs."""
+    try:
+        book = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"no Jupyter notebook: not JSON: {error}") from error
+    losses: list[Loss] = []
+    try:
+        sheets = [book] if "cells" in book else book["worksheets"]
+        cells = [cell for sheet in sheets for cell in sheet["cells"]]
+        blocks = OutlinedText()
+        title = ""
+        for cell in cells:
+            lines = cell.get("source", cell.get("input", ""))
+            source = without_data(lines if isinstance(lines, str) else "".join(lines))
+            losses += source.losses
+            is_markdown = cell.get("cell_type") == "markdown"
+            body = source.text.strip("\n")
+            marks = [*markdown_headings(body)] if is_markdown else []
+            if marks and not len(blocks) and (marks[0].offset, marks[0].level) == (0, 1):
+                title = marks[0].label
+            blocks.add(body, marks=marks)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise SourceError("no Jupyter notebook: expected a list of cells") from error
+    return blocks.parsed(fallback_title=title)._replace(losses=tuple(losses))
+
+
 class Shortened(NamedTuple):
     """A text whose addresses hold no data.
 
@@ -303,30 +330,3 @@ def _json(value: object) -> Any:
     if isinstance(value, list | tuple | set):
         return [_json(item) for item in value]
     return value
-
-
-def read_notebook(text: str) -> Parsed:
-    """Return the Markdown and code cells of a Jupyter notebook, without their outputs."""
-    try:
-        book = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"no Jupyter notebook: not JSON: {error}") from error
-    losses: list[Loss] = []
-    try:
-        sheets = [book] if "cells" in book else book["worksheets"]
-        cells = [cell for sheet in sheets for cell in sheet["cells"]]
-        blocks = OutlinedText()
-        title = ""
-        for cell in cells:
-            lines = cell.get("source", cell.get("input", ""))
-            source = without_data(lines if isinstance(lines, str) else "".join(lines))
-            losses += source.losses
-            is_markdown = cell.get("cell_type") == "markdown"
-            body = source.text.strip("\n")
-            marks = [*markdown_headings(body)] if is_markdown else []
-            if marks and not len(blocks) and (marks[0].offset, marks[0].level) == (0, 1):
-                title = marks[0].label
-            blocks.add(body, marks=marks)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise SourceError("no Jupyter notebook: expected a list of cells") from error
-    return blocks.parsed(fallback_title=title)._replace(losses=tuple(losses))

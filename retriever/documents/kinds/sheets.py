@@ -55,6 +55,15 @@ class Sheet(NamedTuple):
     drawn: str = ""
 
 
+def read_xlsx(content: bytes) -> Parsed:
+    """Return the visible sheets of a workbook."""
+    archive = Archive(content, "XLSX")
+    book = _Workbook(archive)
+    text = write_sheets(book.sheets())
+    title, metadata = archive.properties()
+    return text.parsed(None, metadata, title)._replace(losses=book.losses())
+
+
 def write_sheets(sheets: Iterable[Sheet]) -> OutlinedText:
     """Return the sheets that are not empty, as sections by their names."""
     text = OutlinedText()
@@ -122,15 +131,6 @@ def _is_header(names: Row, row: Row) -> bool:
         or any(not cell.is_word for cell in cells)
         or (bool(cells) and all(cell.look != looks[cell.column] for cell in cells))
     )
-
-
-def read_xlsx(content: bytes) -> Parsed:
-    """Return the visible sheets of a workbook."""
-    archive = Archive(content, "XLSX")
-    book = _Workbook(archive)
-    text = write_sheets(book.sheets())
-    title, metadata = archive.properties()
-    return text.parsed(None, metadata, title)._replace(losses=book.losses())
 
 
 class _Workbook:
