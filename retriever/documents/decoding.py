@@ -81,7 +81,7 @@ _LEAST_DAMAGED = 0.5
 _CONFIDENCE = 0.05
 _SURE = 0.7
 # Bytes that chardet reads, and bytes around each byte above 127 that are among them.
-_SAMPLE = 1 << 16
+_SAMPLE_BYTES = 1 << 16
 _CONTEXT = 1 << 10
 # The beginning of an escape sequence of ISO-2022, which is ASCII otherwise.
 _SHIFT = b"\x1b$"
@@ -160,10 +160,10 @@ def detect_encoding(content: bytes) -> str | None:
         if content.startswith(mark):
             return None if name == "utf-8-sig" else name
     if _has_many_nuls(content):
-        guess = _guess(content[:_SAMPLE], _CONFIDENCE) or ""
+        guess = _guess_encoding(content[:_SAMPLE_BYTES], _CONFIDENCE) or ""
         return guess if guess.startswith("utf") else None
     if content.isascii():
-        return _guess(content[:_SAMPLE], _CONFIDENCE) if _SHIFT in content else None
+        return _guess_encoding(content[:_SAMPLE_BYTES], _CONFIDENCE) if _SHIFT in content else None
     try:
         # The end of a stream's beginning may be within a character.
         codecs.getincrementaldecoder("utf-8")().decode(content)
@@ -178,10 +178,10 @@ def detect_encoding(content: bytes) -> str | None:
     if is_western:
         return WESTERN
     is_damaged = valid >= _LEAST_DAMAGED
-    sample = _sample(content)
-    encoding = _guess(sample, _SURE if is_damaged else _UNSURE)
+    sample = _sample_lines(content)
+    encoding = _guess_encoding(sample, _SURE if is_damaged else _UNSURE)
     if encoding is None and not is_damaged:
-        return WESTERN if _is_western(sample) else _guess(sample, _CONFIDENCE)
+        return WESTERN if _is_western(sample) else _guess_encoding(sample, _CONFIDENCE)
     if encoding is None:
         reason = f"{valid:.0%} of its bytes above 127 are valid UTF-8, so that it is damaged"
         raise UnicodeDecodeError("utf-8", content, fault.start, fault.end, reason)
@@ -192,13 +192,13 @@ def _is_western(content: bytes) -> bool:
     return not _WESTERN.sub(b"", content).translate(None, _ASCII_BYTES)
 
 
-def _guess(sample: bytes, confidence: float) -> str | None:
+def _guess_encoding(sample: bytes, confidence: float) -> str | None:
     """Return the encoding that chardet finds with this confidence; None for UTF-8 or none."""
     from chardet import EncodingEra, detect
 
     # Encodings of mainframes share no character with ASCII.
     era = EncodingEra.ALL & ~EncodingEra.MAINFRAME
-    guess = detect(sample, should_rename_legacy=False, encoding_era=era, max_bytes=_SAMPLE)
+    guess = detect(sample, should_rename_legacy=False, encoding_era=era, max_bytes=_SAMPLE_BYTES)
     if guess["encoding"] is None or guess["confidence"] < confidence:
         return None
     with suppress(LookupError):
@@ -220,12 +220,12 @@ def _has_one_fault(content: bytes) -> bool:
     return text.count(_REPLACEMENT) - content.count(_REPLACEMENT.encode()) == 1
 
 
-def _sample(content: bytes) -> bytes:
+def _sample_lines(content: bytes) -> bytes:
     """Return the lines around the first bytes above 127."""
     parts: list[bytes] = []
     size = 0
     end = 0
-    while size < _SAMPLE and (high := _HIGH.search(content, end)) is not None:
+    while size < _SAMPLE_BYTES and (high := _HIGH.search(content, end)) is not None:
         place = high.start()
         first = max(end, place - _CONTEXT)
         start = max(first, content.rfind(b"\n", first, place) + 1)
@@ -296,7 +296,7 @@ def byte_losses(texts: Iterable[DecodedText]) -> tuple[Loss, ...]:
 
 
 @contextmanager
-def recorded_texts() -> Iterator[list[DecodedText]]:
+def record_texts() -> Iterator[list[DecodedText]]:
     """Collect the results of `text_of` and `page_text`, so that readers need not pass them on."""
     records: list[DecodedText] = []
     token = _records.set(records)

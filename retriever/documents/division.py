@@ -226,7 +226,7 @@ def whole_pieces(unit: str) -> Iterator[Piece]:
         patterns += [_PREFIXED, _SIGNED, _AND, _ADDRESS]
     for pattern in patterns:
         for match in pattern.finditer(unit):
-            if _length(match) <= LONGEST_WHOLE:
+            if _normal_length(match) <= LONGEST_WHOLE:
                 yield Piece(match.group(), *match.span(), False)
                 if pattern is _SIGNED and match.end(1) < match.end():
                     yield Piece(match[1], *match.span(1), False)
@@ -238,7 +238,7 @@ def _compound_pieces(unit: str) -> Iterator[Piece]:
     """Yield the compounds of a unit as single words."""
     for match in _HYPHENED.finditer(unit):
         words = list(_WORD_OF_COMPOUND.finditer(match.group()))
-        if not 1 < len(words) <= _MOST_WORDS or _length(match) > LONGEST_WHOLE:
+        if not 1 < len(words) <= _MOST_WORDS or _normal_length(match) > LONGEST_WHOLE:
             continue
         # All words together, and each pair of neighbors.
         for first, last in dict.fromkeys([(words[0], words[-1]), *pairwise(words)]):
@@ -257,17 +257,17 @@ def join_compound(compound: str, is_long: bool = False) -> str:
     """
     text = normalize("NFC", compound)
     prefix = text.partition("-")[0]
-    joined = _with_hyphens(text)
+    joined = _hyphenate_digits(text)
     is_prefixed = len(prefix) <= _LONGEST_PREFIX and prefix.isalpha() and not prefix.isupper()
     return joined if len(joined) <= _LONGEST_JOINED or (is_prefixed and not is_long) else ""
 
 
-def _length(match: re.Match[str]) -> int:
+def _normal_length(match: re.Match[str]) -> int:
     """Return the length of a match in NFC."""
     return len(normalize("NFC", match.group()))
 
 
-def _with_hyphens(word: str) -> str:
+def _hyphenate_digits(word: str) -> str:
     """Return a word with hyphens only before digits."""
     return _BEFORE_DIGIT.sub("-", _REMOVED.sub("", word))
 
@@ -283,7 +283,7 @@ def divide(unit: str, division: str, is_whole: bool = False) -> Iterator[Piece]:
         return
     if _SPACELESS.match(unit):
         size = 2 if _IS_CJK.match(unit) else 3
-        characters = _characters(unit, "NFKC" if size == 2 else "NFC")
+        characters = _character_pieces(unit, "NFKC" if size == 2 else "NFC")
         yield from _spaceless_pieces(characters, size, division == "icu")
         return
     if "_" in unit or ("." in unit and _DOTTED.fullmatch(normalize("NFC", unit))):
@@ -295,7 +295,7 @@ def divide(unit: str, division: str, is_whole: bool = False) -> Iterator[Piece]:
         yield from _dotted_pieces(unit)
     elif is_whole and _NUMBERED.fullmatch(unit):
         # "GPT4" shares this term with "GPT-4".
-        yield Piece(_with_hyphens(unit), 0, len(unit), False)
+        yield Piece(_hyphenate_digits(unit), 0, len(unit), False)
 
 
 def _word_pieces(word: str, start: int, is_whole: bool) -> Iterator[Piece]:
@@ -309,7 +309,7 @@ def _word_pieces(word: str, start: int, is_whole: bool) -> Iterator[Piece]:
             if len(part.group()) > 1:
                 yield Piece(part.group(), start + part.start(), start + part.end(), True)
     elif _IS_HANGUL.match(word):
-        characters = _characters(word, "NFC")
+        characters = _character_pieces(word, "NFC")
         for piece in _character_ngrams(characters, 2) if len(characters) > 1 else ():
             yield piece._replace(start=start + piece.start, stop=start + piece.stop)
 
@@ -358,11 +358,11 @@ def _character_ngrams(characters: list[Piece], size: int) -> Iterator[Piece]:
         )
 
 
-def _characters(run: str, form: NormalForm) -> list[Piece]:
+def _character_pieces(run: str, form: NormalForm) -> list[Piece]:
     """Return the characters of the normal form of a run, each with the offsets of its cluster."""
     return [
         Piece(character, *match.span(), False)
-        for match in _clusters().finditer(run)
+        for match in _cluster_pattern().finditer(run)
         for character in normalize(form, match.group())
     ]
 
@@ -393,12 +393,12 @@ def normalize(form: NormalForm, text: str) -> str:
         # The sample has three neighbors of any longer row. For most texts it settles the question.
         sample = bytes(map(bool, map(unicodedata.combining, text[:: _MOST_COMBINING // 3])))
         if b"\1\1\1" in sample or "\uff9e" in text or "\uff9f" in text:
-            text = _combining_rows().sub(lambda row: row[0][:_MOST_COMBINING], text)
+            text = _combining_row_pattern().sub(lambda row: row[0][:_MOST_COMBINING], text)
     return unicodedata.normalize(form, text)
 
 
 @cache
-def _combining_rows() -> re.Pattern[str]:
+def _combining_row_pattern() -> re.Pattern[str]:
     """Return the pattern of too many combining characters in a row.
 
     Half-width voicing marks become combining characters in NFKC.
@@ -409,7 +409,7 @@ def _combining_rows() -> re.Pattern[str]:
 
 
 @cache
-def _clusters() -> re.Pattern[str]:
+def _cluster_pattern() -> re.Pattern[str]:
     """Return the pattern of a character with its marks and subjoined letters, or of a syllable.
 
     A syllable is one of decomposed Hangul.

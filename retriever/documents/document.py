@@ -129,10 +129,10 @@ def plain_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return metadata with JSON values for NumPy's numbers and arrays, and ISO 8601 for dates."""
     if metadata_fault(metadata) is None:
         return metadata
-    return {name: _plain(value, 1, True) for name, value in metadata.items()}
+    return {name: _to_json_value(value, 1, True) for name, value in metadata.items()}
 
 
-def _plain(value: Any, depth: int, keeps_nan: bool) -> Any:
+def _to_json_value(value: Any, depth: int, keeps_nan: bool) -> Any:
     """Return the JSON form of a value as far as it has one; null for NaN unless it is kept."""
     if isinstance(value, date | time):
         written = value.isoformat()
@@ -140,16 +140,16 @@ def _plain(value: Any, depth: int, keeps_nan: bool) -> Any:
         return None if written == "NaT" else written
     if type(value).__name__ == "datetime64":
         # Times finer than microseconds would become integers.
-        return _plain(value.astype("datetime64[us]").tolist(), depth, keeps_nan)
+        return _to_json_value(value.astype("datetime64[us]").tolist(), depth, keeps_nan)
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        return _plain(value.tolist(), depth, keeps_nan)
+        return _to_json_value(value.tolist(), depth, keeps_nan)
     if isinstance(value, float) and math.isnan(value) and not keeps_nan:
         return None
     if depth <= _MAX_DEPTH:
         if isinstance(value, list | tuple):
-            return [_plain(item, depth + 1, keeps_nan) for item in value]
+            return [_to_json_value(item, depth + 1, keeps_nan) for item in value]
         if isinstance(value, dict):
-            return {key: _plain(item, depth + 1, keeps_nan) for key, item in value.items()}
+            return {key: _to_json_value(item, depth + 1, keeps_nan) for key, item in value.items()}
     return value
 
 
@@ -336,24 +336,24 @@ class Assembler:
         if self._id_name is not None:
             raw_id = values.pop(self._id_name)
             is_number = isinstance(raw_id, int) and not isinstance(raw_id, bool)
-            id_ = _checked("id", "id", str(raw_id) if is_number else raw_id, where)
+            id_ = _require_string("id", "id", str(raw_id) if is_number else raw_id, where)
         name = self._text_name or ""
-        text = _checked("text", f"the text field {name!r}", values.pop(name), where)
+        text = _require_string("text", f"the text field {name!r}", values.pop(name), where)
         name = self._fields.title or detect_field(TITLE_NAMES, values, self._fields) or ""
         title = values.pop(name, None)
         if title is not None:
-            title = _checked("title", f"the title field {name!r}", title, where)
+            title = _require_string("title", f"the title field {name!r}", title, where)
         outline = record.outline
         if not outline and (parsed := parse_outline(values.get(OUTLINE_NAME), text)) is not None:
             outline = parsed
             del values[OUTLINE_NAME]
         if metadata_fault(values) is not None:
-            values = self._storable(where, values)
+            values = self._storable_metadata(where, values)
         return Document(id_, text, title, values, outline)
 
-    def _storable(self, where: str, values: dict[str, Any]) -> dict[str, Any]:
+    def _storable_metadata(self, where: str, values: dict[str, Any]) -> dict[str, Any]:
         """Return metadata without fields that no index can store, each of which is reported."""
-        plain = {name: _plain(value, 1, False) for name, value in values.items()}
+        plain = {name: _to_json_value(value, 1, False) for name, value in values.items()}
         for name in list(plain):
             if (fault := _field_fault(name, plain[name], 1)) is None:
                 continue
@@ -385,7 +385,7 @@ class Assembler:
             )
 
 
-def _checked(role: str, label: str, value: object, where: str) -> str:
+def _require_string(role: str, label: str, value: object, where: str) -> str:
     fault_of, expected = _PARTS[role]
     if not isinstance(value, str):
         raise SourceError(f"{where}: {label} is {value!r:.60}, expected {expected}")

@@ -298,7 +298,7 @@ class _FileReader:
         if not content or content.isspace():
             return lambda: Parsed("")
         if is_text:
-            return partial(self._parsed_text, reader, content)
+            return partial(self._parse_text, reader, content)
         try:
             require_extra("documents", f"reading {label} files", *needs)
         except MissingExtraError as error:
@@ -306,7 +306,7 @@ class _FileReader:
         encoding = self._encoding if kind == "html" else None
         return self._processes.read(reader, content, encoding).result
 
-    def _parsed_text(self, reader: str, content: bytes) -> Parsed:
+    def _parse_text(self, reader: str, content: bytes) -> Parsed:
         decoded = decode(content, self._encoding)
         if (place := decoded.text.find("\0")) >= 0:
             raise _LineError(decoded.text.count("\n", 0, place) + 1, NUL_FAULT)

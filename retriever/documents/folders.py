@@ -84,7 +84,7 @@ def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Ite
     """
     walk = _Walk(folder, left_out)
     # A stack instead of recursion, since folders may be deeper than Python's call stack.
-    patterns = _Patterns((), *map(_at_source, (rules.include, rules.exclude, rules.named)))
+    patterns = _Patterns((), *map(_compile_patterns, (rules.include, rules.exclude, rules.named)))
     levels = [walk.list_entries("", patterns)]
     while levels:
         child = next(levels[-1], None)
@@ -96,7 +96,7 @@ def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Ite
             levels.append(walk.list_entries(*child))
 
 
-def _at_source(patterns: Sequence[str]) -> tuple[_PositionedPatterns, ...]:
+def _compile_patterns(patterns: Sequence[str]) -> tuple[_PositionedPatterns, ...]:
     if not patterns:
         return ()
     compiled = IgnorePatterns(map(_encode_name, patterns))
@@ -234,7 +234,7 @@ class _Walk:
             return Entry(path)
         if not stat.S_ISREG(status.st_mode):
             return Entry(path, _NOT_PLAIN, passed_over=True)
-        return self._sized(path, kind, status)
+        return self._entry_by_size(path, kind, status)
 
     def _entry_by_head(self, path: str, file: os.DirEntry[str]) -> Entry | None:
         """Return the entry of a file whose name shows no kind, if its first bytes show one."""
@@ -251,7 +251,7 @@ class _Walk:
                     head = head_of(file.path)
                     kind = kind_of_head(name, head)
                     if kind is not None:
-                        return self._sized(path, kind, status)
+                        return self._entry_by_size(path, kind, status)
                     group = head_exclusion(name, head)
             except OSError:
                 group = "unreadable without a suffix"
@@ -263,7 +263,7 @@ class _Walk:
     def _leads_out(self, file: os.DirEntry[str]) -> bool:
         return os.path.commonpath([self._root, os.path.realpath(file.path)]) != self._root
 
-    def _sized(self, path: str, kind: str, status: os.stat_result) -> Entry | None:
+    def _entry_by_size(self, path: str, kind: str, status: os.stat_result) -> Entry | None:
         # A mailbox may have any size, since each message is a document.
         most = LONGEST if KINDS[kind].is_text else LONGEST_FILE
         if status.st_size > most and kind != "mbox":

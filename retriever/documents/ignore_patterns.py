@@ -88,7 +88,7 @@ class IgnorePatterns:
     def below(self, position: Position, name: bytes) -> Position:
         """Return the position in a subfolder of the folder of `position`."""
         states, returning, above = position
-        states = self._after(states, name)
+        states = self._advance(states, name)
         above |= states & self._ends
         states = ((states & self._moves[_SLASH]) << 1) | (states & self._stays_at_slash)
         states |= returning
@@ -101,7 +101,7 @@ class IgnorePatterns:
 
         With `inherits`, a pattern that matches a folder matches everything below it, too.
         """
-        matched = self._after(position.states, name)
+        matched = self._advance(position.states, name)
         matched &= self._ends if is_folder else self._ends_of_files
         if inherits:
             matched |= position.matched_above
@@ -110,7 +110,7 @@ class IgnorePatterns:
         # A later pattern has higher states.
         return (matched & self._negative).bit_length() != matched.bit_length()
 
-    def _after(self, states: int, name: bytes) -> int:
+    def _advance(self, states: int, name: bytes) -> int:
         moves = self._moves
         stays = self._stays
         for byte in name:
@@ -160,7 +160,7 @@ class _Builder:
     def add_line(self, line: bytes) -> None:
         """Add the pattern of a line, unless it can match nothing."""
         # Git reads no further than a NUL.
-        pattern = _without_last_spaces(line.split(b"\0", 1)[0])
+        pattern = _strip_trailing_spaces(line.split(b"\0", 1)[0])
         if pattern.startswith(b"#"):
             return
         is_negative = pattern.startswith(b"!")
@@ -177,7 +177,7 @@ class _Builder:
             rest = pattern[glued.end() :]
             forms = [head + rest, head + b"*/**/" + rest]
         for form in forms:
-            if elements := _parse(form, is_name):
+            if elements := _parse_pattern(form, is_name):
                 self._add(elements, is_for_folders, is_negative)
 
     def _add(self, elements: list[_Element], is_for_folders: bool, is_negative: bool) -> None:
@@ -228,7 +228,7 @@ class _Builder:
         return int.from_bytes(row, "little")
 
 
-def _without_last_spaces(line: bytes) -> bytes:
+def _strip_trailing_spaces(line: bytes) -> bytes:
     end = place = 0
     while place < len(line):
         is_space = line[place] == _SPACE
@@ -239,7 +239,7 @@ def _without_last_spaces(line: bytes) -> bytes:
     return line[:end]
 
 
-def _parse(pattern: bytes, is_name: bool) -> list[_Element] | None:
+def _parse_pattern(pattern: bytes, is_name: bool) -> list[_Element] | None:
     """Return the elements of a pattern without slashes around it; None if it can match nothing.
 
     A pattern that `is_name` counts in every folder.

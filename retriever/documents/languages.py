@@ -264,7 +264,7 @@ def _language_by_ngrams(words: Sequence[str], script: str, counts: Mapping[str, 
     default, *alternatives = _LANGUAGES[script]
     script_words = [word for word in words[:SAMPLE_WORDS] if script_of(word) == script]
     text = " ".join(script_words)
-    ranking = _identifier(script).rank(text)
+    ranking = _script_identifier(script).rank(text)
     default_code, *codes = _CODES[script][0].split()
     best_code, score = ranking[0]
     if best_code in codes:
@@ -284,7 +284,7 @@ def _language_by_ngrams(words: Sequence[str], script: str, counts: Mapping[str, 
 
 
 @cache
-def _identifier(script: str) -> Any:
+def _script_identifier(script: str) -> Any:
     """Return the model that ranks the languages of a script."""
     identifier = copy(_whole_identifier())
     identifier.set_languages(" ".join(_CODES[script]).split())

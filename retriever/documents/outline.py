@@ -130,14 +130,14 @@ class Place:
 
     def __str__(self) -> str:
         parts = [
-            _range("page", self.pages),
+            _format_range("page", self.pages),
             self.message or "",
             _HEADING_SEPARATOR.join(self.headings),
         ]
-        return ", ".join(filter(None, [*parts, _range("line", self.lines)]))
+        return ", ".join(filter(None, [*parts, _format_range("line", self.lines)]))
 
 
-def _range(name: str, ends: tuple[object, object] | None) -> str:
+def _format_range(name: str, ends: tuple[object, object] | None) -> str:
     if ends is None:
         return ""
     first, last = ends

@@ -192,22 +192,22 @@ class _Table(NamedTuple):
 
 def _header_above(document: Document, start: int) -> list[str]:
     """Return the first row of the table within which a passage begins; empty if there is none."""
-    tables = _tables_of(document)
+    tables = _document_tables(document)
     number = bisect_right(tables, start, key=attrgetter("body")) - 1
     is_within = number >= 0 and start < tables[number].stop
     return [tables[number].header] if is_within and tables[number].header else []
 
 
-def _tables_of(document: Document) -> Sequence[_Table]:
+def _document_tables(document: Document) -> Sequence[_Table]:
     # In office files and web pages, rows of tables have bars between cells only. In texts with
     # lines, such rows may be code.
     has_lines = any(mark.kind == "line" for mark in document.outline)
-    return _tables(document.text, bool(document.outline) and not has_lines)
+    return _find_tables(document.text, bool(document.outline) and not has_lines)
 
 
 # Each passage of a document needs the tables.
 @lru_cache(maxsize=1)
-def _tables(text: str, are_bars_enough: bool) -> Sequence[_Table]:
+def _find_tables(text: str, are_bars_enough: bool) -> Sequence[_Table]:
     """Return the tables of a text: rows with bars, below a header and a line of hyphens.
 
     If bars are enough, a table may also begin with two rows of equally many cells.
@@ -269,7 +269,7 @@ class _Structure(NamedTuple):
             for place in marks["heading"]
             if (match := _HEADING.match(text, place)) is not None
         ]
-        tables = _tables_of(document)
+        tables = _document_tables(document)
         headings = sorted([*headings, *((table.start, table.body) for table in tables)])
         paragraphs = sorted([*paragraphs, *sections, *marks["page"]])
         blocks = sorted([*blocks, *paragraphs])

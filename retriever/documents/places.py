@@ -151,7 +151,7 @@ def _section_span(document: Document, name: str) -> tuple[int, int] | None:
     marks = [mark for mark in document.outline if mark.kind in ("heading", "message")]
     for number, mark in enumerate(marks):
         if name in _section_names(document, mark):
-            later = (after.offset for after in marks[number + 1 :] if _ends(mark, after))
+            later = (after.offset for after in marks[number + 1 :] if _ends_section(mark, after))
             return mark.offset, next(later, len(document.text))
     return None
 
@@ -166,6 +166,6 @@ def _section_names(document: Document, mark: Mark) -> tuple[str, str]:
     return str(place), beside_title
 
 
-def _ends(section: Mark, mark: Mark) -> bool:
+def _ends_section(section: Mark, mark: Mark) -> bool:
     """Return whether a later mark ends a section: messages end all, headings those below them."""
     return mark.kind == "message" or (section.kind == "heading" and mark.level <= section.level)

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from retriever.documents.decoding import byte_losses, recorded_texts
+from retriever.documents.decoding import byte_losses, record_texts
 from retriever.documents.kinds import Parsed, PassedOverError
 from retriever.documents.losses import Loss
 from retriever.documents.outline import Mark
@@ -62,7 +62,7 @@ class ReadingProcesses:
             process.kill()
         self._threads.shutdown()
         for process in list(self._all):
-            self._end(process)
+            self._end_process(process)
 
     def _read(self, reader: str, content: bytes, encoding: str | None) -> Parsed:
         header = f"{reader} {len(content)} {codecs.lookup(encoding).name if encoding else ''}\n"
@@ -89,7 +89,7 @@ class ReadingProcesses:
             outline = tuple(Mark(*mark) for mark in marks)
             losses = tuple(Loss(*loss) for loss in losses)
             return Parsed(text, title, metadata, outline, losses, encoding)
-        code = self._end(process)
+        code = self._end_process(process)
         if time.monotonic() - started >= SECONDS:
             raise SourceError(f"not read within {SECONDS:,.0f} s; split or convert it")
         cause = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -107,7 +107,7 @@ class ReadingProcesses:
         self._all.add(process)
         return process
 
-    def _end(self, process: subprocess.Popen[bytes]) -> int:
+    def _end_process(self, process: subprocess.Popen[bytes]) -> int:
         self._all.discard(process)
         process.kill()
         for pipe in (process.stdin, process.stdout):
@@ -121,7 +121,7 @@ def parse_file(reader: str, content: bytes | str, *encodings: str) -> Parsed:
     """Return the content of a file by `module:function`; any other error becomes a SourceError."""
     module, _, function = reader.partition(":")
     try:
-        with recorded_texts() as texts:
+        with record_texts() as texts:
             read = getattr(import_module(f"{_KINDS}.{module}"), function)
             result: Parsed = read(content, *encodings)
         encoding = next((text.encoding for text in texts if text.is_detected), result.encoding)

@@ -391,7 +391,7 @@ def _total_bytes(
     faults = []
     for source in sources:
         try:
-            sizes.append(_size(source, rules, lenient=on_error != "fail"))
+            sizes.append(_source_size(source, rules, lenient=on_error != "fail"))
         except UnopenedError as error:
             if on_error != "skip":
                 raise
@@ -401,7 +401,7 @@ def _total_bytes(
     return None if None in sizes else sum(filter(None, sizes))
 
 
-def _size(source: str | Path, rules: FolderRules, *, lenient: bool) -> int | None:
+def _source_size(source: str | Path, rules: FolderRules, *, lenient: bool) -> int | None:
     if str(source) == STDIN:
         return None
     if not is_folder(source):

@@ -166,7 +166,7 @@ def path_on_disk(path: str | Path) -> str | Path:
 
 def file_size(path: Path) -> int | None:
     """Return the bytes on disk; None for a pipe or device. Raise UnopenedError if unreadable."""
-    with _explained_errors(str(path)):
+    with _explain_errors(str(path)):
         status = path.stat()
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
@@ -179,7 +179,7 @@ def open_source(
 
     Raises UnopenedError if it cannot be opened, SourceError if it is unusable.
     """
-    with _explained_errors(name):
+    with _explain_errors(name):
         file = path.open("rb", buffering=0)
     with file, open_stream(file, name, fields, meter, form, path) as source:
         yield source
@@ -204,7 +204,7 @@ def open_stream(
     unzipped = _decompress(outer, name)
     text = _recode(unzipped, name, form, meter)
     file_name = "" if path is None else base_name(path.name)
-    kind = _detect(text.head(), file_name, name, fields, form)
+    kind = _detect_format(text.head(), file_name, name, fields, form)
     if path is None or unzipped is not outer or file_size(path) is None:
         path = None
     elif kind in _MAGIC.values():
@@ -216,14 +216,14 @@ def open_stream(
 @contextmanager
 def open_bytes(path: Path, name: str, meter: Meter) -> Iterator[io.BufferedReader]:
     """Open the bytes of a file of any format, decompressed; raise as `open_source` does."""
-    with _explained_errors(name):
+    with _explain_errors(name):
         file = path.open("rb", buffering=0)
     with file:
         yield io.BufferedReader(_decompress(_ByteStream(name, file.read, meter), name), _CHUNK)
 
 
 @contextmanager
-def _explained_errors(name: str) -> Iterator[None]:
+def _explain_errors(name: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
@@ -322,7 +322,9 @@ def _recode(stream: _ByteStream, name: str, form: TextForm, meter: Meter) -> _By
     return _ByteStream(name, read, Meter())
 
 
-def _detect(head: bytes, file_name: str, name: str, fields: Fields, form: TextForm) -> Format:
+def _detect_format(
+    head: bytes, file_name: str, name: str, fields: Fields, form: TextForm
+) -> Format:
     for magic, kind in _MAGIC.items():
         if head.startswith(magic):
             return kind
@@ -340,10 +342,10 @@ def _detect(head: bytes, file_name: str, name: str, fields: Fields, form: TextFo
         return named
     if body.startswith(b"{"):
         return "jsonl"
-    return _detect_text(body.split(b"\n", 1)[0].decode(errors="replace"), name, fields)
+    return _detect_text_format(body.split(b"\n", 1)[0].decode(errors="replace"), name, fields)
 
 
-def _detect_text(line: str, name: str, fields: Fields) -> Format:
+def _detect_text_format(line: str, name: str, fields: Fields) -> Format:
     text_names = TEXT_NAMES if fields.text is None else (fields.text,)
     roles = {*ID_NAMES, *TITLE_NAMES}
     candidates: tuple[tuple[Format, str], ...] = (("tsv", "\t"), ("csv", ","))

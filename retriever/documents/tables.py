@@ -88,7 +88,7 @@ def batch_records(
     name: str, before: int, batch: pa.RecordBatch, columns: Columns
 ) -> Iterator[Record]:
     """Yield the rows of a batch after `before` rows of the source, as `read_parquet` does."""
-    cells = [_cells(column) for column in batch.columns]
+    cells = [_column_cells(column) for column in batch.columns]
     for number, row in enumerate(zip(*cells, strict=True), start=before + 1):
         values = {
             column: _json_value(cell)
@@ -116,7 +116,7 @@ def _open_random_access(source: OpenSource) -> Iterator[str | BinaryIO]:
         yield file
 
 
-def _cells(column: pa.Array) -> list[object]:
+def _column_cells(column: pa.Array) -> list[object]:
     """Return the cells of a column as Python values; an error stands for an unconvertible cell."""
     import pyarrow as pa
 
@@ -292,16 +292,16 @@ def _select_statement(database: Database, table: str | None, name: str) -> tuple
             f"or give a query with --sql; the tables are {quoted_names}"
         )
     if table in views:
-        return f"SELECT * FROM {_quoted(table)}", 0  # noqa: S608
+        return f"SELECT * FROM {_quote_identifier(table)}", 0  # noqa: S608
     if table not in tables:
         raise SourceError(f"{name}: no table {table!r}; the tables are {quoted_names}")
     stored_table = database.table(table)
     # `is_pk` is the 1-based position of a column in the primary key.
     keys = sorted((column.is_pk, column.name) for column in stored_table.columns if column.is_pk)
-    order = ", ".join(_quoted(name) for _, name in keys) or "rowid"
-    return f"SELECT * FROM {_quoted(table)} ORDER BY {order}", stored_table.count  # noqa: S608
+    order = ", ".join(_quote_identifier(name) for _, name in keys) or "rowid"
+    return f"SELECT * FROM {_quote_identifier(table)} ORDER BY {order}", stored_table.count  # noqa: S608
 
 
-def _quoted(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'

@@ -111,7 +111,7 @@ def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
     line = (first.removeprefix(BOM_UTF8) + end).decode(errors="replace")
     lines = TextLines(source.stream)
     if fields == Fields() and source.form.header and _COLLECTION.fullmatch(line):
-        return _collection(source, lines)
+        return _read_collection(source, lines)
     return _read_delimited(source, fields, "\t", lines)
 
 
@@ -132,7 +132,7 @@ def iso_date(cell: str) -> str | None:
     return moment.isoformat()
 
 
-def _collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
+def _read_collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:
     """Yield an id and a text per line, without header or quoting; skip blank lines."""
     for line in lines:
         where = f"{source.name}:{lines.number}"
@@ -177,7 +177,7 @@ def _read_delimited(
         fault = row_fault
         if fault is None and len(row) != len(header):
             fault = f"expected {len(header)} cells as in the header, found {len(row)}"
-        values = {} if fault else _values(source, where, header, row, columns)
+        values = {} if fault else _row_values(source, where, header, row, columns)
         yield Record(number, where, values, fault)
 
 
@@ -206,7 +206,7 @@ def _set_column_types(
         if name in fields.types:
             source.columns[name] = fields.types[name]
         elif cells and name not in (columns.id, columns.text, columns.title):
-            source.columns[name] = _type_of(cells)
+            source.columns[name] = _detect_type(cells)
 
 
 def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iterator[_NumberedRow]:
@@ -247,7 +247,7 @@ def _numbered_rows(source: OpenSource, delimiter: str, lines: TextLines) -> Iter
             yield number, row, fault
 
 
-def _values(
+def _row_values(
     source: OpenSource, where: str, header: list[str], row: list[str], columns: Columns
 ) -> dict[str, Json]:
     values: dict[str, Json] = {}
@@ -258,8 +258,8 @@ def _values(
             values[name] = cell or None
         elif cell:
             if (kind := source.columns.get(name)) is None:
-                kind = source.columns[name] = _type_of([cell])
-            value = _VALUES[kind](cell)
+                kind = source.columns[name] = _detect_type([cell])
+            value = _PARSERS[kind](cell)
             if value is None:
                 FieldCount.add(source.misfits, name, f"{where}: {cell!r:.60}")
                 value = cell
@@ -267,7 +267,7 @@ def _values(
     return values
 
 
-def _number(cell: str) -> int | float | None:
+def _parse_number(cell: str) -> int | float | None:
     """Return a number as JSON writes it, integers within 64 bits; None for other text, as
     ``007``.
     """
@@ -284,18 +284,18 @@ def _number(cell: str) -> int | float | None:
 
 
 # Types in the order in which they are tried; what fits none is a string.
-_VALUES: dict[ColumnType, Callable[[str], int | float | str | None]] = {
-    "number": _number,
+_PARSERS: dict[ColumnType, Callable[[str], int | float | str | None]] = {
+    "number": _parse_number,
     "boolean": lambda cell: _BOOLEANS.get(cell.lower()),
     "date": iso_date,
     "string": str,
 }
 
 
-def _type_of(cells: list[str]) -> ColumnType:
+def _detect_type(cells: list[str]) -> ColumnType:
     """Return the type that fits all of the cells."""
     return next(
         kind
-        for kind, value_of in _VALUES.items()
+        for kind, value_of in _PARSERS.items()
         if not any(value_of(cell) is None for cell in cells)
     )

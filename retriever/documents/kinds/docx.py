@@ -120,7 +120,7 @@ class _WordReader:
         self._relations = relations(archive, path)
         # Names of missing or damaged parts.
         self._lost: dict[str, None] = {}
-        self._styles = _read_styles(self._related("styles"))
+        self._styles = _read_styles(self._read_related("styles"))
         self._note_bodies: dict[str, dict[str, Any]] = {}
         # Numbers of the notes by kind and id, and their elements.
         self._note_numbers: dict[tuple[str, str], int] = {}
@@ -152,7 +152,7 @@ class _WordReader:
             for reference in root.iter("{*}" + name)
             if (relation := self._relations.get(_value(reference, "id"))) is not None
         )
-        margins = (margin for target in targets if (margin := self._part(target)) is not None)
+        margins = (margin for target in targets if (margin := self._read_part(target)) is not None)
         texts = dict.fromkeys(block.text for margin in margins for block in self.blocks(margin))
         return map(TextBlock, texts)
 
@@ -161,17 +161,17 @@ class _WordReader:
         for child in _content_elements(parent):
             name = local_name(child)
             if name == "p":
-                yield from self._paragraph(child)
+                yield from self._paragraph_blocks(child)
             elif name == "tbl":
-                yield from self._table(child)
+                yield from self._table_blocks(child)
             elif name == "altChunk":
-                yield from self._chunk(child)
+                yield from self._imported_blocks(child)
             elif name in ("oMath", "oMathPara"):
                 yield TextBlock(equation_text(child))
             elif name == "body":
                 yield from self.blocks(child)
 
-    def _table(self, table: Any) -> Iterator[TextBlock]:
+    def _table_blocks(self, table: Any) -> Iterator[TextBlock]:
         before = "\n\n"
         for row in _content_elements(table):
             if local_name(row) != "tr" or _find(row, "trPr", "del") is not None:
@@ -185,7 +185,7 @@ class _WordReader:
                 yield block
                 before = "\n"
 
-    def _chunk(self, chunk: Any) -> Iterator[TextBlock]:
+    def _imported_blocks(self, chunk: Any) -> Iterator[TextBlock]:
         """Yield a page that Word would import."""
         relation = self._relations.get(_value(chunk, "id"))
         path = "" if relation is None else relation.target
@@ -194,7 +194,7 @@ class _WordReader:
         elif path:
             self._lost[path] = None
 
-    def _paragraph(self, paragraph: Any) -> Iterator[TextBlock]:
+    def _paragraph_blocks(self, paragraph: Any) -> Iterator[TextBlock]:
         pieces = self._carried
         self._carried = []
         boxes: list[Any] = []
@@ -210,13 +210,13 @@ class _WordReader:
             text = "".join(pieces)
             text = "\n".join(" ".join(line.split()) for line in text.split("\n")).strip()
             if text:
-                yield self._styled(paragraph, text)
+                yield self._styled_block(paragraph, text)
         for box in boxes:
             yield from (
                 self.blocks(box) if local_name(box) == "txbxContent" else self._drawing_blocks(box)
             )
 
-    def _styled(self, paragraph: Any, text: str) -> TextBlock:
+    def _styled_block(self, paragraph: Any, text: str) -> TextBlock:
         """Return a paragraph with the level of its style and its own properties."""
         properties = _child(paragraph, "pPr")
         name = _value(_child(properties, "pStyle"))
@@ -264,9 +264,9 @@ class _WordReader:
             elif name == "instrText" and self._fields:
                 self._fields[-1].instruction += element.text or ""
             else:
-                pieces.append(self._own_text(element, name))
+                pieces.append(self._replacement_text(element, name))
 
-    def _own_text(self, element: Any, name: str) -> str:
+    def _replacement_text(self, element: Any, name: str) -> str:
         """Return the text of an element that stands for a character, a note or a word."""
         if name in _SPACES:
             return _SPACES[name]
@@ -295,7 +295,7 @@ class _WordReader:
     def _note_mark(self, kind: str, id_: str) -> str:
         """Return the mark of a note in the text; empty if the note is missing."""
         if kind not in self._note_bodies:
-            part = self._related(kind)
+            part = self._read_related(kind)
             self._note_bodies[kind] = {} if part is None else {_value(n, "id"): n for n in part}
         note = self._note_bodies[kind].get(id_)
         if note is None:
@@ -309,22 +309,22 @@ class _WordReader:
     def _drawing_blocks(self, reference: Any) -> Iterator[TextBlock]:
         """Yield the words of a diagram or chart."""
         id_ = _value(reference, "dm" if local_name(reference) == "relIds" else "id")
-        drawing = self._part(self._relations[id_].target) if id_ in self._relations else None
+        drawing = self._read_part(self._relations[id_].target) if id_ in self._relations else None
         if drawing is None:
             return
         words = "//*[local-name()='t'] | //*[local-name()='strCache']//*[local-name()='v']"
         texts = dict.fromkeys(one_line(word.text) for word in drawing.xpath(words))
         yield TextBlock("\n".join(filter(None, texts)))
 
-    def _related(self, kind: str) -> Any:
+    def _read_related(self, kind: str) -> Any:
         """Return the root of the only part of a kind; None if there is none."""
         path = posixpath.join(self._folder, f"{kind}.xml")
         for relation in self._relations.values():
             if relation.kind == kind:
-                return self._part(relation.target)
-        return self._part(path) if path in self._archive else None
+                return self._read_part(relation.target)
+        return self._read_part(path) if path in self._archive else None
 
-    def _part(self, path: str) -> Any:
+    def _read_part(self, path: str) -> Any:
         """Return the root of a part beside the body; None, with a loss, if it cannot be read."""
         try:
             return self._archive.xml(path)
@@ -351,11 +351,11 @@ def _is_passed_over(element: Any, name: str) -> bool:
         hidden = _find(element, "rPr", "vanish")
         return hidden is not None and _value(hidden) not in _OFF
     if name == "Fallback":
-        return _is_second(element)
+        return _has_text_choice(element)
     return name in _NO_TEXT or (name == "fldSimple" and is_of_page(_value(element, "instr")))
 
 
-def _is_second(fallback: Any) -> bool:
+def _has_text_choice(fallback: Any) -> bool:
     """Return whether the alternative before this one has text."""
     choice = fallback.getprevious()
     return choice is not None and next(choice.iter("{*}t", "{*}textpath"), None) is not None

@@ -268,9 +268,9 @@ class _MailPart:
     def split_multipart(self) -> list[bytes]:
         """Return the parts of a multipart; empty if no boundary divides it."""
         boundary = self.call("get_boundary").encode(errors="surrogateescape")
-        borders = _borders(self.body, boundary)
+        borders = _find_boundaries(self.body, boundary)
         if not borders and (line := _ANY_BOUNDARY.search(self.body)):
-            borders = _borders(self.body, line[1].removesuffix(b"--"))
+            borders = _find_boundaries(self.body, line[1].removesuffix(b"--"))
         starts = [*(border.start() for border in borders[1:]), len(self.body)]
         return [
             self.body[border.end() : start]
@@ -279,7 +279,7 @@ class _MailPart:
         ]
 
 
-def _borders(body: bytes, boundary: bytes) -> list[re.Match[bytes]]:
+def _find_boundaries(body: bytes, boundary: bytes) -> list[re.Match[bytes]]:
     if not boundary:
         return []
     return [*re.finditer(rb"(?m)^--%s(--)?[ \t]*\r?(?:\n|\Z)" % re.escape(boundary), body)]
@@ -353,7 +353,7 @@ class _MessageReader:
         is_text = part.type.startswith(("text/", "message/")) and part.type not in _DATA_TYPES
         if is_text and not part.is_attachment:
             return self._read_text(part, self._decode_transfer(part))
-        self._name_attachment(part)
+        self._list_attachment(part)
         return []
 
     def _read_multipart(self, part: _MailPart, level: int) -> list[_Leaf]:
@@ -397,7 +397,7 @@ class _MessageReader:
         is_page = part.type.endswith("html") or _PAGE.match(text)
         return [_MailText(text, "page" if is_page else "plain")]
 
-    def _name_attachment(self, part: _MailPart) -> None:
+    def _list_attachment(self, part: _MailPart) -> None:
         """List a part that is not read, by name or type, and report text hidden in it."""
         name = part.file_name
         subtype = part.type.rpartition("/")[2].removeprefix("x-")
@@ -456,12 +456,12 @@ class _MessageReader:
                 inner = leaf.message
                 lines = {"Subject": inner.subject, "From": inner.sender, "Date": inner.date}
                 heading = "\n".join(f"{name}: {line}" for name, line in lines.items() if line)
-                self._add(inner, heading)
+                self._add_block(inner, heading)
                 self.write(inner, leaf.leaves)
             else:
-                self._add(message, self._plain(leaf))
+                self._add_block(message, self._plain_text(leaf))
 
-    def _add(self, message: _MailPart, block: str) -> None:
+    def _add_block(self, message: _MailPart, block: str) -> None:
         if not block:
             return
         if message.label != self._label:
@@ -469,20 +469,20 @@ class _MessageReader:
             self.text.mark("message", message.label)
         self.text.add(block)
 
-    def _plain(self, leaf: _MailText) -> str:
+    def _plain_text(self, leaf: _MailText) -> str:
         if leaf.form == "calendar":
             text = "\n".join(
                 _calendar_lines(leaf.text, _words(self.text.text[-_LONGEST_COMPARED:]))
             )
         elif leaf.form == "page":
-            text = self._page(leaf.text)
+            text = self._page_text(leaf.text)
         else:
             text, count = _ARMORED.subn("", leaf.text)
             if count:
                 self._losses["its text is encrypted (PGP)"] += 1
         return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "").strip()
 
-    def _page(self, page: str) -> str:
+    def _page_text(self, page: str) -> str:
         try:
             from retriever.documents.kinds.html import read_blocks
 

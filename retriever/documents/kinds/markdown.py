@@ -129,14 +129,14 @@ class _Blocks:
 
         @cache
         def definitions() -> frozenset[str]:
-            return frozenset(map(_normal, _DEFINITION.findall(text)))
+            return frozenset(map(_normalize_label, _DEFINITION.findall(text)))
 
         self._definitions = definitions
 
     def read(self, line: str, offset: int) -> Iterator[Heading]:
         """Read a line that begins at `offset`; it may end a heading."""
         rest = line.expandtabs(4).rstrip()
-        depth, rest = self._continued(rest)
+        depth, rest = self._match_containers(rest)
         if self._leaf in ("fence", "html"):
             if depth == len(self._containers):
                 is_end = (self._end.search(rest) is not None) if self._end else not rest
@@ -162,14 +162,14 @@ class _Blocks:
                 return
             interrupts = is_paragraph and is_inside
             if interrupts and _UNDERLINE.fullmatch(body):
-                yield from self._underlined(1 if body[0] == "=" else 2, offset, stop)
+                yield from self._underlined_heading(1 if body[0] == "=" else 2, offset, stop)
                 if not self._leaf:
                     return
                 break
             if self._begins_leaf(body, depth, offset, is_paragraph):
-                yield from self._one_line(body, offset, stop)
+                yield from self._read_first_line(body, offset, stop)
                 return
-            content = self._container(body, interrupts)
+            content = self._parse_container(body, interrupts)
             if content is None or len(self._containers) >= _DEEPEST:
                 break
             self._open(depth, "")
@@ -185,10 +185,10 @@ class _Blocks:
         elif not is_paragraph:
             self._open(depth, "paragraph", offset)
 
-    def _one_line(self, body: str, offset: int, stop: int) -> Iterator[Heading]:
+    def _read_first_line(self, body: str, offset: int, stop: int) -> Iterator[Heading]:
         """Yield the heading on the first line of a block; end HTML that ends on this line."""
         if body[0] == "#":
-            yield from self._atx(body, offset, stop)
+            yield from self._atx_heading(body, offset, stop)
         elif self._leaf == "html" and self._end and self._end.search(body):
             self._leaf = ""
 
@@ -198,9 +198,9 @@ class _Blocks:
         is_top = not self._containers
         self._open(depth, "")
         if leaf == "html" and self._end is None and is_top:
-            yield from self._in_html(self._start, stop)
+            yield from self._html_headings(self._start, stop)
 
-    def _continued(self, rest: str) -> tuple[int, str]:
+    def _match_containers(self, rest: str) -> tuple[int, str]:
         """Return the number of containers that continue in a line, and the rest of the line."""
         if self._is_empty_item and not rest:
             # An item begins with at most one blank line.
@@ -251,7 +251,7 @@ class _Blocks:
         return True
 
     @staticmethod
-    def _container(body: str, interrupts: bool) -> tuple[int, str] | None:
+    def _parse_container(body: str, interrupts: bool) -> tuple[int, str] | None:
         """Return columns and content of a quotation or list item that a line begins, or None."""
         if body[0] == ">":
             return _QUOTATION, body[1:].removeprefix(" ")
@@ -265,7 +265,7 @@ class _Blocks:
         columns = match.end() + (spaces if content and spaces <= 4 else 1)
         return columns, body[columns:]
 
-    def _atx(self, body: str, offset: int, stop: int) -> Iterator[Heading]:
+    def _atx_heading(self, body: str, offset: int, stop: int) -> Iterator[Heading]:
         match = _ATX.fullmatch(body)
         if match is None or self._containers:
             return
@@ -274,7 +274,7 @@ class _Blocks:
         label = closed if not closed or closed.endswith(" ") else label
         yield from self._heading(label, len(match[1]), offset, stop)
 
-    def _underlined(self, level: int, offset: int, stop: int) -> Iterator[Heading]:
+    def _underlined_heading(self, level: int, offset: int, stop: int) -> Iterator[Heading]:
         """Yield the heading that a paragraph becomes by the line below it."""
         source = self._text[self._start : offset]
         definitions = _DEFINITIONS.match(source)
@@ -287,7 +287,7 @@ class _Blocks:
         if not self._containers and not _DELIMITERS.search(source):
             yield from self._heading(source[start:], level, self._start + start, stop)
 
-    def _in_html(self, start: int, stop: int) -> Iterator[Heading]:
+    def _html_headings(self, start: int, stop: int) -> Iterator[Heading]:
         """Yield the headings in a block of HTML."""
         begin: re.Match[str] | None = None
         is_comment = False
@@ -329,7 +329,7 @@ def visible_label(source: str, definitions: Callable[[], frozenset[str]] = froze
         return (text or html.unescape(match["entity"])).translate(_PLAIN_SIGNS)
 
     def reference(match: re.Match[str]) -> str:
-        if _normal(match[2] or match[1]) in definitions():
+        if _normalize_label(match[2] or match[1]) in definitions():
             return str(match[1])
         return match[0]
 
@@ -347,5 +347,5 @@ def visible_label(source: str, definitions: Callable[[], frozenset[str]] = froze
     return one_line(label.translate(_SIGNS_AGAIN))
 
 
-def _normal(label: str) -> str:
+def _normalize_label(label: str) -> str:
     return " ".join(label.translate(_SIGNS_AGAIN).replace("`", "").casefold().split())

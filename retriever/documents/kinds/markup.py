@@ -106,26 +106,26 @@ _Sections = Callable[[str], Iterator[Mark]]
 def read_org(text: str) -> Parsed:
     """Return the text of Org; its title is that of the lines ``#+TITLE:``."""
     title = " ".join(_ORG_TITLE.findall(text))
-    return _read(text, _org_headings, _without_marks(title, _ORG_MARKS))
+    return _read_markup(text, _org_headings, _without_marks(title, _ORG_MARKS))
 
 
 def read_rst(text: str) -> Parsed:
     """Return the text of reStructuredText; a heading at its beginning is its title."""
-    return _read(text, _rst_headings, unseen=_RST_UNSEEN)
+    return _read_markup(text, _rst_headings, unseen=_RST_UNSEEN)
 
 
 def read_asciidoc(text: str) -> Parsed:
     """Return the text of AsciiDoc; a heading at its beginning is its title."""
-    return _read(text, _asciidoc_headings, unseen=_ADOC_ABOVE)
+    return _read_markup(text, _asciidoc_headings, unseen=_ADOC_ABOVE)
 
 
 def read_latex(text: str) -> Parsed:
     r"""LaTeX; its title is the first ``\title``."""
     title = next((label for name, _, label in _tex_commands(text) if name == "title"), "")
-    return _read(text, _tex_headings, title)
+    return _read_markup(text, _tex_headings, title)
 
 
-def _read(
+def _read_markup(
     text: str, headings: _Sections, title: str = "", unseen: re.Pattern[str] | None = None
 ) -> Parsed:
     """Return a text with its headings; the first is the title if only `unseen` lines precede it."""
@@ -144,7 +144,7 @@ def _without_marks(label: str, marks: tuple[tuple[re.Pattern[str], str], ...]) -
     return one_line(label)
 
 
-def _heading(offset: int, label: str, level: int) -> Iterator[Mark]:
+def _heading_marks(offset: int, label: str, level: int) -> Iterator[Mark]:
     if label:
         yield Mark(offset, "heading", label, min(level, _DEEPEST))
 
@@ -158,7 +158,7 @@ def _org_headings(text: str) -> Iterator[Mark]:
         state, _, rest = label.partition(" ")
         label = rest.strip() if state in states else label
         label = _ORG_PRIORITY.sub("", label)
-        yield from _heading(match.start(), _without_marks(label, _ORG_MARKS), len(match[1]))
+        yield from _heading_marks(match.start(), _without_marks(label, _ORG_MARKS), len(match[1]))
 
 
 def _rst_headings(text: str) -> Iterator[Mark]:
@@ -197,7 +197,7 @@ def _rst_headings(text: str) -> Iterator[Mark]:
             if style not in styles:
                 styles.append(style)
             level = styles.index(style) + 1
-            yield from _heading(place, _without_marks(title, _RST_MARKS), level)
+            yield from _heading_marks(place, _without_marks(title, _RST_MARKS), level)
             end = number + 1 + is_over
         is_free = not line.strip() or line.startswith("..")
 
@@ -232,7 +232,7 @@ def _asciidoc_headings(text: str) -> Iterator[Mark]:
         match = _ADOC_HEADING.fullmatch(body) if is_free else None
         if match is not None:
             label = match[2].removesuffix(f" {match[1]}")
-            yield from _heading(place, label_of(label[:_LONGEST_HEADING]), len(match[1]))
+            yield from _heading_marks(place, label_of(label[:_LONGEST_HEADING]), len(match[1]))
             above = ""
         elif opened := _ADOC_BLOCK.fullmatch(body):
             block = opened[1] or opened[2]
@@ -243,7 +243,7 @@ def _asciidoc_headings(text: str) -> Iterator[Mark]:
             and abs(len(body) - len(under)) <= 2
             and len(under) > 2
         ):
-            yield from _heading(
+            yield from _heading_marks(
                 place, label_of(body[:_LONGEST_HEADING]), "=-~^+".index(under[0]) + 1
             )
             # The underline begins no block.
@@ -253,7 +253,7 @@ def _asciidoc_headings(text: str) -> Iterator[Mark]:
 def _tex_headings(text: str) -> Iterator[Mark]:
     for name, offset, label in _tex_commands(text):
         if name in _TEX_LEVELS:
-            yield from _heading(offset, label, _TEX_LEVELS[name])
+            yield from _heading_marks(offset, label, _TEX_LEVELS[name])
 
 
 def _tex_commands(text: str) -> Iterator[tuple[str, int, str]]:
@@ -289,13 +289,13 @@ def _end_of_argument(text: str, start: int) -> int:
 def _tex_label(source: str) -> str:
     label = one_line(re.sub(r"(?<!\\)%[^\n]*\n?", "", source))
     label = re.sub(r"\\\\(?:\[[^\]]*\])?|\\[,;: ]", " ", label)
-    label = re.sub(r"\$([^$]*)\$", lambda match: _TEX_NAME.sub(_symbol, match[1]), label)
-    label = _TEX_ACCENT.sub(_accented, label)
+    label = re.sub(r"\$([^$]*)\$", lambda match: _TEX_NAME.sub(_math_symbol, match[1]), label)
+    label = _TEX_ACCENT.sub(_compose_accent, label)
     before = ""
     while before != label:
         before = label
         label = _TEX_GROUP.sub(r"\1", _TEX_CHOICE.sub(r"\1", label))
-        label = _TEX_COMMAND.sub(_tex_seen, label)
+        label = _TEX_COMMAND.sub(_visible_argument, label)
     label = _TEX_NAME.sub(lambda match: _TEX_LETTERS.get(match[1], ""), label)
     label = re.sub(r"(?<!\\)[{}]", "", label)
     for sign, replacement in _TEX_SIGNS:
@@ -303,7 +303,7 @@ def _tex_label(source: str) -> str:
     return one_line(re.sub(r"\\([^a-zA-Z])", r"\1", label))
 
 
-def _tex_seen(match: re.Match[str]) -> str:
+def _visible_argument(match: re.Match[str]) -> str:
     if _TEX_UNSEEN.fullmatch(match[1]):
         return ""
     # A command without an argument, before a group.
@@ -312,12 +312,12 @@ def _tex_seen(match: re.Match[str]) -> str:
     )
 
 
-def _symbol(match: re.Match[str]) -> str:
+def _math_symbol(match: re.Match[str]) -> str:
     entity = f"&{match[1]};"
     symbol = html.unescape(entity)
     return match[0] if symbol == entity else symbol
 
 
-def _accented(match: re.Match[str]) -> str:
+def _compose_accent(match: re.Match[str]) -> str:
     accent = _ACCENTS[match[1] or match[2]]
     return unicodedata.normalize("NFC", (match[3] or match[4]) + accent)

@@ -74,21 +74,21 @@ class _OpenDocumentReader:
         self._archive = archive
         # Names of damaged parts.
         self._lost: list[str] = []
-        manifest = self._part("META-INF/manifest.xml")
+        manifest = self._read_part("META-INF/manifest.xml")
         if (
             manifest is not None
             and next(manifest.iter("{*}encryption-data", "{*}encrypted-key"), None) is not None
         ):
             raise SourceError("encrypted; save a copy without its password")
         # A document of one file holds all of these parts.
-        self._meta = root if archive is None else self._part("meta.xml")
-        self._common = root if archive is None else self._part("styles.xml")
+        self._meta = root if archive is None else self._read_part("meta.xml")
+        self._common = root if archive is None else self._read_part("styles.xml")
         self.content = root if archive is None else archive.xml("content.xml")
         self._styles = _read_styles(self.content) | _read_styles(self._common)
         self._notes: list[Any] = []
         self.title = ""
 
-    def _part(self, name: str) -> Any:
+    def _read_part(self, name: str) -> Any:
         if self._archive is None or name not in self._archive:
             return None
         try:
@@ -185,7 +185,7 @@ class _OpenDocumentReader:
             cells: Row = []
             column = 0
             for cell, repeated in _cells(row):
-                text, is_word = self._cell(cell)
+                text, is_word = self._cell_text(cell)
                 # Long texts are not repeated, nor are empty cells up to the last column.
                 number = repeated if 0 < len(text) <= _LONGEST_REPEATED else bool(text)
                 look = attribute(cell, "style-name")
@@ -196,7 +196,7 @@ class _OpenDocumentReader:
                 column += repeated
             yield cells
 
-    def _cell(self, cell: Any) -> tuple[str, bool]:
+    def _cell_text(self, cell: Any) -> tuple[str, bool]:
         """Return the text that a cell shows, and whether it is a word."""
         kind = attribute(cell, "value-type")
         number = attribute(cell, "value")
@@ -207,7 +207,7 @@ class _OpenDocumentReader:
                 is_part = kind == "percentage"
                 text = f"{float(number) * 100:.6g}%" if is_part else f"{float(number):.15g}"
                 return text, False
-        lines = (self._inline(child, []) for child in cell if local_name(child) == "p")
+        lines = (self._inline_text(child, []) for child in cell if local_name(child) == "p")
         return one_line(" ".join(lines)), kind in ("string", "")
 
     def blocks(self, parent: Any) -> Iterator[TextBlock]:
@@ -215,18 +215,18 @@ class _OpenDocumentReader:
         for child in parent:
             name = local_name(child)
             if name in ("p", "h"):
-                yield from self._paragraph(child, name)
+                yield from self._paragraph_blocks(child, name)
             elif name == "list":
                 for block in self.blocks(child):
                     yield block if block.level else block._replace(before="\n")
             elif name == "table":
-                yield from self._table(child)
+                yield from self._table_blocks(child)
             elif name == "object":
-                yield TextBlock(self._equation(child))
+                yield TextBlock(self._equation_text(child))
             elif name and name not in _NO_TEXT:
                 yield from self.blocks(child)
 
-    def _table(self, table: Any) -> Iterator[TextBlock]:
+    def _table_blocks(self, table: Any) -> Iterator[TextBlock]:
         before = "\n\n"
         for row in _table_rows(table):
             cells = [list(self.blocks(cell)) for cell, _ in _cells(row)]
@@ -234,16 +234,16 @@ class _OpenDocumentReader:
                 yield block
                 before = "\n"
 
-    def _paragraph(self, paragraph: Any, name: str) -> Iterator[TextBlock]:
+    def _paragraph_blocks(self, paragraph: Any, name: str) -> Iterator[TextBlock]:
         boxes: list[Any] = []
-        text = self._inline(paragraph, boxes)
+        text = self._inline_text(paragraph, boxes)
         text = "\n".join(" ".join(line.split()) for line in text.split("\n")).strip()
         if text:
-            level = self._level(paragraph, name)
+            level = self._heading_level(paragraph, name)
             yield TextBlock(one_line(text), level=level) if level else TextBlock(text)
         yield from self.blocks(boxes)
 
-    def _level(self, paragraph: Any, name: str) -> int:
+    def _heading_level(self, paragraph: Any, name: str) -> int:
         """Return the level of a heading by its element, its style or a parent style; else 0."""
         value = attribute(paragraph, "outline-level") or ("1" if name == "h" else "")
         style = attribute(paragraph, "style-name")
@@ -257,7 +257,7 @@ class _OpenDocumentReader:
             style = self._styles[style].parent
         return min(max(int(value), 0), _HIGHEST_LEVEL) if value.isdecimal() else 0
 
-    def _inline(self, paragraph: Any, boxes: list[Any]) -> str:
+    def _inline_text(self, paragraph: Any, boxes: list[Any]) -> str:
         """Return the text of a paragraph; add its drawings to `boxes`."""
         from lxml import etree
 
@@ -275,7 +275,9 @@ class _OpenDocumentReader:
             elif name == "ruby-text":
                 readings.append("".join(element.itertext()))
             elif name in _SHAPES:
-                equations = [self._equation(object_) for object_ in element.iterfind("{*}object")]
+                equations = [
+                    self._equation_text(object_) for object_ in element.iterfind("{*}object")
+                ]
                 pieces += equations
                 if not any(equations):
                     boxes.append(element)
@@ -291,12 +293,12 @@ class _OpenDocumentReader:
         # Readings beside each character would divide the word.
         return "".join(pieces) + (f" ({', '.join(readings)})" if readings else "")
 
-    def _equation(self, element: Any) -> str:
+    def _equation_text(self, element: Any) -> str:
         """Return the letters of an equation, which is in an object or in a part of its own."""
         for equation in element.iter("{*}math"):
             return equation_text(equation)
         folder = posixpath.normpath(attribute(element, "href"))
-        root = self._part(f"{folder}/content.xml")
+        root = self._read_part(f"{folder}/content.xml")
         return equation_text(root) if root is not None and local_name(root) == "math" else ""
 
 

@@ -116,7 +116,7 @@ def read_notebook(text: str) -> Parsed:
     return blocks.parsed(fallback_title=title)._replace(losses=tuple(losses))
 
 
-class Shortened(NamedTuple):
+class TextWithoutData(NamedTuple):
     """A text whose addresses hold no data.
 
     Attributes:
@@ -131,7 +131,7 @@ class Shortened(NamedTuple):
     losses: tuple[Loss, ...] = ()
 
 
-def without_data(text: str) -> Shortened:
+def without_data(text: str) -> TextWithoutData:
     """Leave the data of addresses out of a text, since nobody searches for them."""
     parts: list[str] = []
     gaps: list[tuple[int, int]] = []
@@ -141,7 +141,7 @@ def without_data(text: str) -> Shortened:
     dropped_lines = 0
     size = 0
     for match in _DATA_ADDRESS.finditer(text):
-        data = _data(text, match) if match.start() >= place else ""
+        data = _find_data(text, match) if match.start() >= place else ""
         if len(data) < _LEAST_DATA:
             continue
         parts.append(text[place : match.end(2)])
@@ -160,10 +160,10 @@ def without_data(text: str) -> Shortened:
         f"{', '.join(sorted(set(types)))[:100]} left out"
     )
     losses = (Loss("data", detail),) if types else ()
-    return Shortened("".join(parts), tuple(gaps), losses)
+    return TextWithoutData("".join(parts), tuple(gaps), losses)
 
 
-def _data(text: str, match: re.Match[str]) -> str:
+def _find_data(text: str, match: re.Match[str]) -> str:
     """Return the data after the beginning of an address; empty if they are readable words."""
     start = match.end()
     quotation = match[1]
@@ -180,7 +180,7 @@ def _data(text: str, match: re.Match[str]) -> str:
 
 
 def numbered_lines(
-    source: Shortened,
+    source: TextWithoutData,
     rest: str,
     title: str | None = None,
     metadata: dict[str, Json] | None = None,
@@ -223,20 +223,20 @@ def _front_matter(text: str) -> tuple[dict[str, Json], str]:
         return {}, below
     fields: object = None
     if is_yaml:
-        fields = _yaml(front) if front.partition("\n")[0].strip() else None
+        fields = _read_yaml(front) if front.partition("\n")[0].strip() else None
     elif _DEEP_KEY.search(front) is None:
         with suppress(ValueError, RecursionError):
             fields = tomllib.loads(front)
     if not isinstance(fields, dict):
         return {}, text
     try:
-        return {str(name): _json(value) for name, value in fields.items()}, below
+        return {str(name): _json_value(value) for name, value in fields.items()}, below
     except RecursionError:
         # Keys with dots nest deeper than the parser's recursion.
         return {}, text
 
 
-def _yaml(front: str) -> object:
+def _read_yaml(front: str) -> object:
     """Return the fields of a block; None if it has lines that belong to no field."""
     value = _load_yaml(front)
     if value is not _NO_YAML:
@@ -319,14 +319,14 @@ def _yaml_number(text: str) -> int | float | str:
     return whole if -(2**63) <= whole < 2**63 else text
 
 
-def _json(value: object) -> Any:
+def _json_value(value: object) -> Any:
     """Return a value of front matter as JSON as far as possible; the rest is left out later."""
     if isinstance(value, date | time):
         value = value.isoformat()
     if isinstance(value, str) and _MOMENT.match(value):
         return iso_date(re.sub(r"\s+(?=[+-]\d|Z$)", "", value)) or value
     if isinstance(value, dict):
-        return {str(name): _json(item) for name, item in value.items()}
+        return {str(name): _json_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set):
-        return [_json(item) for item in value]
+        return [_json_value(item) for item in value]
     return value

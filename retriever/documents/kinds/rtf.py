@@ -240,9 +240,9 @@ class _RtfReader:
             elif kind == "byte":
                 self._add_bytes(bytes.fromhex(token["byte"]))
             elif kind == "brace" and token[0] == "{":
-                self._open()
+                self._open_group()
             elif kind == "brace":
-                self._close()
+                self._close_group()
             elif kind == "sign":
                 self._read_sign(token["sign"])
             elif kind is not None:
@@ -253,7 +253,7 @@ class _RtfReader:
                     self._read_word(token["word"], number)
         self._flush()
 
-    def _open(self) -> None:
+    def _open_group(self) -> None:
         self._flush()
         self._skip = 0
         self._groups.append(self._group)
@@ -262,7 +262,7 @@ class _RtfReader:
         self._is_first = True
         self._is_starred = False
 
-    def _close(self) -> None:
+    def _close_group(self) -> None:
         self._flush()
         self._skip = 0
         self._is_first = False
@@ -287,7 +287,7 @@ class _RtfReader:
             self._flush()
             self._end_paragraph()
         elif sign in _SIGNS:
-            self._add(_SIGNS[sign])
+            self._add_text(_SIGNS[sign])
 
     def _read_word(self, word: str, number: int | None) -> None:
         if word == "u":
@@ -300,7 +300,7 @@ class _RtfReader:
         self._flush()
         if self._is_first:
             self._is_first = False
-            self._begin(word)
+            self._begin_group(word)
         group = self._group
         if group.name in ("fonttbl", "font"):
             self._describe_font(word, number or 0)
@@ -309,9 +309,9 @@ class _RtfReader:
         elif word == "nestrow":
             group.target.end_paragraph(in_cell=True)
         elif not group.is_skipped:
-            self._format(word, number)
+            self._apply_word(word, number)
 
-    def _begin(self, word: str) -> None:
+    def _begin_group(self, word: str) -> None:
         """Begin a group by its first control word."""
         group = self._group
         parent = self._groups[-1]
@@ -364,16 +364,16 @@ class _RtfReader:
         elif word == "fcharset" and number in _CHARSETS:
             self._fonts.setdefault(self._described_font, _CHARSETS[number])
         elif word == "cpg":
-            self._fonts[self._described_font] = _encoding(number)
+            self._fonts[self._described_font] = _code_page_encoding(number)
 
-    def _format(self, word: str, number: int | None) -> None:
+    def _apply_word(self, word: str, number: int | None) -> None:
         """Apply a control word to the text before or after it."""
         if word in _CHARACTERS:
-            self._add(_CHARACTERS[word])
+            self._add_text(_CHARACTERS[word])
         elif word in _PARAGRAPH_ENDS:
             self._end_paragraph()
         elif word == "cell":
-            self._group.target.end_cell(self._level())
+            self._group.target.end_cell(self._heading_level())
         elif word == "row":
             self._group.target.end_row()
         elif word == "sbasedon":
@@ -381,13 +381,13 @@ class _RtfReader:
         elif word == "deff":
             self._default_font = number or 0
         elif word == "ansicpg":
-            self._encoding = _encoding(number or 0)
+            self._encoding = _code_page_encoding(number or 0)
         elif word in _PAGES:
             self._encoding = _PAGES[word]
         else:
             self._group.format(word, number)
 
-    def _level(self) -> int:
+    def _heading_level(self) -> int:
         """Return the level of a heading by the paragraph, its style or a parent style; else 0."""
         level = self._group.level
         style = self._group.style
@@ -401,9 +401,9 @@ class _RtfReader:
     def _end_paragraph(self) -> None:
         group = self._group
         if not group.is_skipped:
-            group.target.end_paragraph(self._level(), group.in_cell)
+            group.target.end_paragraph(self._heading_level(), group.in_cell)
 
-    def _add(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         group = self._group
         if self._skip:
             self._skip -= 1
@@ -429,22 +429,22 @@ class _RtfReader:
         self._flush()
         self._skip = 0
         if 0xDC00 <= code < 0xE000 and self._half:
-            self._add(chr(0x10000 + ((self._half - 0xD800) << 10) + code - 0xDC00))
+            self._add_text(chr(0x10000 + ((self._half - 0xD800) << 10) + code - 0xDC00))
         elif code and not 0xD800 <= code < 0xE000:
             # Word puts the characters of the font Symbol into an area for private use.
-            is_symbol = 0xF000 <= code < 0xF100 and self._font() in self._symbol_fonts
-            self._add(symbol(code) if is_symbol else chr(code))
+            is_symbol = 0xF000 <= code < 0xF100 and self._current_font() in self._symbol_fonts
+            self._add_text(symbol(code) if is_symbol else chr(code))
         self._half = code if 0xD800 <= code < 0xDC00 else 0
         self._skip = self._group.substitutes
 
-    def _font(self) -> int:
+    def _current_font(self) -> int:
         return self._default_font if self._group.font is None else self._group.font
 
     def _flush(self) -> None:
         """Decode the bytes since the last character of another form."""
         if not self._bytes:
             return
-        font = self._font()
+        font = self._current_font()
         encoding = self._fonts.get(font, self._encoding)
         if encoding != _SYMBOLS:
             text = self._bytes.decode(encoding, "replace")
@@ -455,7 +455,7 @@ class _RtfReader:
         self._group.target.pieces.append(text)
 
 
-def _encoding(page: int) -> str:
+def _code_page_encoding(page: int) -> str:
     """Return the encoding of a code page; that of Western Europe if it is unknown."""
     names = {65001: "utf-8", 10000: "mac_roman", 1361: "johab", 936: "gbk"}
     try:

@@ -67,7 +67,7 @@ def read_xlsx(content: bytes) -> Parsed:
 def write_sheets(sheets: Iterable[Sheet]) -> OutlinedText:
     """Return the sheets that are not empty, as sections by their names."""
     text = OutlinedText()
-    sections = [(sheet, _lines(sheet.rows)) for sheet in sheets]
+    sections = [(sheet, _row_lines(sheet.rows)) for sheet in sheets]
     begun = [(sheet, next(lines, ""), lines) for sheet, lines in sections]
     filled = [(sheet, first, lines) for sheet, first, lines in begun if first or sheet.drawn]
     for sheet, first, lines in filled:
@@ -85,7 +85,7 @@ def write_sheets(sheets: Iterable[Sheet]) -> OutlinedText:
     return text
 
 
-def _lines(rows: Iterable[Row]) -> Iterator[str]:
+def _row_lines(rows: Iterable[Row]) -> Iterator[str]:
     """Yield rows as lines; below a header, each value has the name of its column."""
     names: dict[int, str] = {}
     candidate: Row = []
@@ -173,9 +173,9 @@ class _Workbook:
             if relation is None or relation.target not in self._archive:
                 self._damaged.append(name)
             elif relation.kind == "worksheet":
-                yield Sheet(name, self._rows(name, relation), self._drawn(relation))
+                yield Sheet(name, self._rows(name, relation), self._drawing_text(relation))
 
-    def _drawn(self, sheet: Relation) -> str:
+    def _drawing_text(self, sheet: Relation) -> str:
         """Return the text of boxes over a sheet."""
         drawings = [
             relation.target
@@ -208,11 +208,11 @@ class _Workbook:
             # Columns are counted where a cell does not name its own.
             column = _column_number(element.get("r", ""), column + 1)
             look = element.get("s", "0")
-            text, is_word = self._value(element, look)
+            text, is_word = self._cell_text(element, look)
             if text:
                 yield Cell(column, text, look, is_word)
 
-    def _value(self, cell: Any, look: str) -> tuple[str, bool]:
+    def _cell_text(self, cell: Any, look: str) -> tuple[str, bool]:
         """Return the text that a cell shows, and whether it is a word."""
         kind = cell.get("t", "n")
         if kind == "inlineStr":
@@ -227,12 +227,12 @@ class _Workbook:
             number = int(value) if value.isdecimal() else len(self._strings)
             return (self._strings[number] if number < len(self._strings) else ""), True
         if kind == "n":
-            return self._number(value, look), False
+            return self._format_number(value, look), False
         if kind == "b":
             return ("FALSE" if value == "0" else "TRUE"), False
         return one_line(value), kind == "str"
 
-    def _number(self, value: str, look: str) -> str:
+    def _format_number(self, value: str, look: str) -> str:
         """Return a number in its format: as a date, a time, percent, or as it is."""
         try:
             number = float(value)
@@ -247,10 +247,10 @@ class _Workbook:
             minutes = round(number * 24 * 60)
             return f"{minutes // 60}:{minutes % 60:02}"
         if code and 0 <= number < _LAST_DAY:
-            return self._moment(number, code)
+            return self._format_moment(number, code)
         return f"{number:.15g}"
 
-    def _moment(self, number: float, code: str) -> str:
+    def _format_moment(self, number: float, code: str) -> str:
         # 1900 was no leap year, but Lotus 1-2-3 and Excel treat it as one.
         is_early = number < 60 and self._first_day.year == 1899
         moment = self._first_day + timedelta(days=number + is_early, milliseconds=500)
