@@ -276,8 +276,9 @@ class Analyzer:
         return self._split_units(text)[2].languages if self.settings.language == AUTO else ()
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a text as written; for scripts without spaces, each run of
-        characters.
+        """Return the words of a text as written.
+
+        In scripts without spaces, each run of characters is one word.
         """
         # Only apostrophes depend on the language, and function words suffice to detect it.
         units = self._split_units(text, languages_by_function_words)[1]

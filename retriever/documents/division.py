@@ -420,9 +420,7 @@ def _cluster_pattern() -> re.Pattern[str]:
 
 @cache
 def ascii_digits() -> dict[int, str]:
-    """Return a table for `str.translate` with the decimal digits of all scripts of the first
-    plane.
-    """
+    """Return a table for `str.translate` with the decimal digits of all scripts of plane 0."""
     zeros = [int(code, 16) for code in _ZEROS.split()]
     return {zero + digit: str(digit) for zero in zeros for digit in range(10)}
 

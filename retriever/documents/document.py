@@ -68,9 +68,7 @@ AnyDocument = str | Mapping[str, Any] | Document
 
 
 def content_id(title: str | None, text: str) -> str:
-    """Return 16 hex digits that depend on title and text alone, and not on the order of
-    documents.
-    """
+    """Return an id of 16 hex digits that depends on title and text alone."""
     return blake2b(f"{title or ''}\x1f{text}".encode()).hexdigest()[:_ID_DIGITS]
 
 

@@ -149,9 +149,7 @@ _PendingRecord = tuple[int, Callable[[], Record]]
 
 
 class SourceFile(NamedTuple):
-    """A file to read, or a part of one: its path, the id of its document, and fields of
-    `Record`.
-    """
+    """A file to read, or a part of one: its path, the id of its document, and its place."""
 
     path: Path
     id: str
@@ -216,8 +214,9 @@ def is_document(path: str | Path) -> bool:
 def read_files(
     files: Iterable[SourceFile | Record], fields: Fields, meter: Meter, encoding: str | None = None
 ) -> Generator[Record, None, None]:
-    """Yield the documents of files in order, reading ahead; records among the files pass
-    through.
+    """Yield the documents of files in order, reading ahead.
+
+    Records among the files are passed through.
     """
     with closing(ReadingProcesses()) as processes:
         reader = _FileReader(fields, meter, encoding, processes)
@@ -289,10 +288,10 @@ class _FileReader:
             yield 0, partial(self._failed_record, file, error)
 
     def _parser(self, kind: str, content: bytes) -> Callable[[], Parsed]:
-        """Return a call that gives the content of a file; a process begins to read it unless it is
-        text.
+        """Return a call that gives the content of a file.
 
-        Raises PassedOverError where a library is not installed.
+        A process begins to read the file unless it is text. Raises PassedOverError where a library
+        is not installed.
         """
         label, _, reader, needs, is_text, _ = KINDS[kind]
         if not content or content.isspace():
@@ -352,8 +351,9 @@ class _FileReader:
 
 
 def _label_marks(file: SourceFile, metadata: Mapping[str, Json]) -> Iterator[Mark]:
-    """Yield the labels of a file: its path below the source without a known suffix, and its
-    keywords.
+    """Yield the labels of a file: its path below the source, and its keywords.
+
+    The path has no known suffix.
     """
     path = file.file or file.path.name
     # A mail of a Maildir may have no suffix.

@@ -79,8 +79,9 @@ class Entry(NamedTuple):
 
 
 def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Iterator[Entry]:
-    """Yield the files to read, by relative path, and unreadable ones; `left_out` counts the
-    rest.
+    """Yield the files to read, by relative path, and unreadable ones.
+
+    `left_out` counts the others.
     """
     walk = _Walk(folder, left_out)
     # A stack instead of recursion, since folders may be deeper than Python's call stack.
@@ -154,8 +155,9 @@ class _Walk:
     def list_entries(
         self, prefix: str, patterns: _Patterns
     ) -> Iterator[Entry | tuple[str, _Patterns]]:
-        """Yield the entries of a folder by path; a folder has a slash at its end and its
-        patterns.
+        """Yield the entries of a folder by path.
+
+        A subfolder is yielded as its path, with a slash at the end, and its patterns.
         """
         try:
             with os.scandir(self._folder / prefix) as entries:
@@ -190,9 +192,7 @@ class _Walk:
                     yield entry
 
     def _ignore_lines(self, entries: dict[str, os.DirEntry[str]]) -> Iterator[bytes]:
-        """Yield the lines of the ignore files among some entries, and remove the files from
-        these.
-        """
+        """Take the ignore files out of some entries, and yield their lines."""
         for name in IGNORE_FILES:
             if name not in entries:
                 continue

@@ -302,8 +302,9 @@ def _whole_identifier() -> Any:
 def _count_evidence(
     words: Sequence[str], ascii_only: bool, languages_by_word: Mapping[str, Iterable[str]]
 ) -> tuple[Counter[str], dict[str, int]]:
-    """Count the function words of each language and the words of each script in a text's first
-    words.
+    """Count the function words of each language and all words of each script.
+
+    Only the first words of a text are counted.
     """
     first = words[:SAMPLE_WORDS]
     counts = Counter(chain.from_iterable(filter(None, map(languages_by_word.get, first))))

@@ -119,8 +119,7 @@ class Place:
         }
 
     def of(self, id_: str, title: str | None = None) -> tuple[str, str]:
-        """Return the id with its lines, as in ``notes.md:120-141``, and the rest of the place in
-        words.
+        """Return the id with its lines, as in ``notes.md:120-141``, and the other parts in words.
 
         A first heading that equals `title` is left out, since the title is shown beside it.
         """

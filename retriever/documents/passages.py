@@ -383,8 +383,9 @@ def split_passages(
     covered: int = 0,
     structure: _Structure | None = None,
 ) -> list[tuple[int, int]]:
-    """Split a text into spans of at most `budget` pieces; its first `covered` characters are
-    done.
+    """Split a text into spans of at most `budget` pieces.
+
+    The first `covered` characters are in passages already.
     """
     if len(offsets) <= budget:
         return [(0, len(text))]

@@ -211,9 +211,7 @@ class CorpusReader:
 
     @property
     def recoded(self) -> dict[str, FieldCount]:
-        """By encoding, the sources and files so far whose encoding was detected and is not
-        UTF-8.
-        """
+        """The sources and files so far by their detected encoding, if it is not UTF-8."""
         return self._source_records.meter.recoded
 
     @property
@@ -384,9 +382,7 @@ def _folder_prefixes(sources: Sequence[str | Path]) -> dict[str, str]:
 def _total_bytes(
     sources: Sequence[str | Path], rules: FolderRules, on_error: OnError
 ) -> int | None:
-    """Return the sum of the sizes on disk, without sources that cannot be opened and are
-    skipped.
-    """
+    """Return the sum of the sizes on disk, without skipped sources."""
     sizes: list[int | None] = []
     faults = []
     for source in sources:

@@ -255,8 +255,9 @@ class _ByteStream(io.RawIOBase):
         return count
 
     def head(self) -> bytes:
-        """Return the first bytes up to the end of the first line with content, or about two
-        chunks.
+        """Return the first bytes, up to the end of the first line with content.
+
+        Longer lines are cut after about two chunks.
         """
         while len(self._ahead) < _CHUNK and b"\n" not in self._ahead.removeprefix(BOM_UTF8).strip():
             if not (chunk := self._fetch(_CHUNK)):
@@ -429,10 +430,9 @@ class SeenIds:
         self._database.execute("BEGIN")
 
     def identify(self, document: Document, where: str) -> Document | None:
-        """Return a document with its id, generated from its content if missing; None for a
-        repetition.
+        """Return a document with its id; None for a repetition without an id.
 
-        Raises SourceError if the document has an id that was seen before.
+        A missing id is generated from the content. Raises SourceError if the id was seen before.
         """
         id_ = document.id or content_id(document.title, document.text)
         try:

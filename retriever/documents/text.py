@@ -268,9 +268,7 @@ def _row_values(
 
 
 def _parse_number(cell: str) -> int | float | None:
-    """Return a number as JSON writes it, integers within 64 bits; None for other text, as
-    ``007``.
-    """
+    """Return a number in the form of JSON, integers within 64 bits; else None, as for ``007``."""
     match = _NUMBER.fullmatch(cell)
     if match is None:
         return None

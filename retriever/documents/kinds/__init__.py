@@ -56,9 +56,7 @@ class OutlinedText:
         self._waiting.append((kind, label, level))
 
     def add(self, block: str, before: str = "\n\n", marks: Iterable[Mark] = ()) -> None:
-        """Add a block with marks of its own, unless it is empty; `before` separates it from
-        others.
-        """
+        """Add a block with marks of its own, after `before`, unless it is empty."""
         if not block:
             return
         if self._parts:
@@ -76,8 +74,9 @@ class OutlinedText:
         metadata: Mapping[str, Json] | None = None,
         fallback_title: str = "",
     ) -> Parsed:
-        """Return the document; a heading over the whole text becomes its title, else the
-        fallback.
+        """Return the document.
+
+        A heading over the whole text becomes its title, else `fallback_title` does.
         """
         text = self.text
         outline = tuple(self._marks)

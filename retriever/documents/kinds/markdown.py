@@ -147,8 +147,9 @@ class _Blocks:
         yield from self._read_blocks(rest, depth, offset, offset + len(line) + 1)
 
     def _read_blocks(self, rest: str, depth: int, offset: int, stop: int) -> Iterator[Heading]:
-        """Read the blocks that a line from `offset` to `stop` begins in its first `depth`
-        containers.
+        """Read the blocks that a line from `offset` to `stop` begins.
+
+        The line continues the first `depth` containers.
         """
         is_inside = depth == len(self._containers)
         is_paragraph = self._leaf == "paragraph"

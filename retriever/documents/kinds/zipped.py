@@ -40,8 +40,9 @@ def open_zip(content: bytes) -> zipfile.ZipFile:
 
 
 def part_name(name: str) -> str:
-    """Return a part's name as it is compared, since some programs write backslashes or another
-    case.
+    """Return a part's name as it is compared.
+
+    Some programs write backslashes or another case.
     """
     return name.replace("\\", "/").lower()
 
