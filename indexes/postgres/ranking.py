@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,11 @@ from indexes.postgres.connection import PostgresLocation, database_errors
 from indexes.postgres.filters import MATCHES_ALL, SqlCondition, sql_condition
 from indexes.postgres.postings import sum_scores, unpack_ids, vocabulary_frequencies
 from indexes.postgres.schema import Tables
+from indexes.postgres.snapshot import PostgresSnapshot, unpack_vectors
 from indexes.protocol import Candidates, Mode, Query, Stage, StructureSettings, Term
 from indexes.vectors.choice import AUTO, FLAT_LIMIT
 from indexes.vectors.flat import exact_scores, rank_nearest, rounded, tie_slack
 from indexes.vectors.library import FLAT
-
-if TYPE_CHECKING:
-    from indexes.postgres.view import PostgresView
 
 GRAPH = "hnsw"
 _MOST_DIMENSIONS = 2000  # of pgvector's graph
@@ -62,13 +60,6 @@ def copy_passages(
         copy.set_types(["int8", "int8", "int4", "int4", "int4", "bytea"])
         for row, vector in zip(np.stack(columns, axis=1).tolist(), packed, strict=True):
             copy.write_row((*row, vector.tobytes()))
-
-
-def unpack_vectors(packed: Sequence[bytes], dimensions: int | None) -> NDArray[np.float32]:
-    """Return (n, d) float32 vectors from the binary form of pgvector."""
-    width = dimensions or 0
-    row_type = np.dtype([("head", ">i4"), ("values", ">f4", (width,))])
-    return np.frombuffer(b"".join(packed), row_type)["values"].astype(np.float32)
 
 
 def vector_text(vector: NDArray[np.float32]) -> str:
@@ -140,10 +131,14 @@ class PostgresRanking:
     """Ranks the passages of one view; see `indexes.protocol.Ranking`."""
 
     def __init__(
-        self, view: PostgresView, bm25: BM25Settings, where: Where | None, recall: float | None
+        self,
+        snapshot: PostgresSnapshot,
+        bm25: BM25Settings,
+        where: Where | None,
+        recall: float | None,
     ) -> None:
-        self._view = view
-        self._row = view.row
+        self._snapshot = snapshot
+        self._row = snapshot.row
         self._bm25 = bm25
         self._where = where
         self._condition = MATCHES_ALL if where is None else sql_condition(where.expression)
@@ -151,7 +146,7 @@ class PostgresRanking:
         self._has_graph = self._row.has_graph and recall is None
 
     def candidates(self, queries: Sequence[Query], mode: Mode, depth: int) -> list[Candidates]:
-        with database_errors(self._view.location):
+        with database_errors(self._snapshot.location):
             filtered_ids = None
             if self._where is not None and (mode != "dense" or self._has_graph):
                 filtered_ids = self._filtered_ids(depth)
@@ -174,7 +169,7 @@ class PostgresRanking:
         is_complete = len(passages) < depth
         remaining = np.setdiff1d(best, passages)
         passages = np.concatenate([passages, remaining])
-        vectors = np.concatenate([vectors, self._view.vectors(remaining)])
+        vectors = np.concatenate([vectors, self._snapshot.vectors(remaining)])
         dense = rounded(exact_scores(vectors, np.arange(len(vectors)), vector))
         matches = np.zeros(len(passages), np.bool_)
         bm25 = np.zeros(len(passages))
@@ -190,7 +185,7 @@ class PostgresRanking:
         """Return all live passages that hold a term, ascending, and their scores."""
         repetitions = Counter(terms)
         formula = make_formula(self._bm25, self._row.total_length / max(self._row.passages, 1))
-        postings = self._view.postings(repetitions)
+        postings = self._snapshot.postings(repetitions)
         factors = term_factors(
             self._bm25.variant,
             repetitions,
@@ -209,7 +204,7 @@ class PostgresRanking:
     @cached_property
     def _floor(self) -> float:
         """Okapi's replacement for a negative idf; reads the whole vocabulary."""
-        frequencies = vocabulary_frequencies(self._view.tables, self._view.deleted_ids)
+        frequencies = vocabulary_frequencies(self._snapshot.tables, self._snapshot.deleted_ids)
         return self._bm25.epsilon * mean_okapi_idf(frequencies, self._row.passages)
 
     def _best(
@@ -244,12 +239,12 @@ class PostgresRanking:
         """
         assert self._where is not None
         row = self._row
-        cache = self._view.filter_cache
+        cache = self._snapshot.filter_cache
         limit = math.isqrt(_STEP_COST * depth * max(row.passages, 1))
         key = (row.identity, row.generation, self._where.text, limit)
         passages = cache.get(key)
         if passages is None:
-            rows = self._view.rows(
+            rows = self._snapshot.rows(
                 "SELECT string_agg(int8send(x.passage), ''::bytea) FROM ("
                 "SELECT p.passage FROM {documents} AS d JOIN {passages} AS p USING (doc) "
                 "WHERE {where} LIMIT %s) AS x",
@@ -265,7 +260,7 @@ class PostgresRanking:
 
     def _passing(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the passages that pass the filter, ascending."""
-        rows = self._view.rows(
+        rows = self._snapshot.rows(
             "SELECT string_agg(int8send(p.passage), ''::bytea) "
             "FROM {passages} AS p JOIN {documents} AS d USING (doc) "
             "WHERE p.passage = ANY(%s) AND {where}",
@@ -299,7 +294,7 @@ class PostgresRanking:
             }
         )
         join = "" if self._where is None else "JOIN {documents} AS d USING (doc) "
-        rows = self._view.rows(
+        rows = self._snapshot.rows(
             f"SELECT p.passage, p.embedding FROM {{passages}} AS p {join}"  # noqa: S608
             "WHERE {where} ORDER BY p.embedding <#> %s::vector LIMIT %s",
             *self._condition.parameters,
@@ -312,7 +307,7 @@ class PostgresRanking:
 
     def _configure(self, settings: dict[str, str]) -> None:
         """Set parameters until the end of the transaction."""
-        self._view.rows(
+        self._snapshot.rows(
             "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) "
             "AS x (name, value)",
             list(settings),
@@ -332,7 +327,7 @@ class PostgresRanking:
         arguments = (*condition.parameters, vector_text(vector))
         where = sql.SQL(condition.text)
         nearest = f"{select} ORDER BY {negated} LIMIT %s"
-        rows = self._view.rows(nearest, *arguments, depth + 1, where=where)
+        rows = self._snapshot.rows(nearest, *arguments, depth + 1, where=where)
         passages, vectors = self._unpack(rows)
         if len(rows) <= depth:
             return passages, vectors
@@ -342,7 +337,7 @@ class PostgresRanking:
         if scores.min() < lowest - slack:
             return passages[:-1], vectors[:-1]
         tied = f"{select} AND {negated} <= %s ORDER BY p.passage"
-        rows = self._view.rows(tied, *arguments, slack - lowest, where=where)
+        rows = self._snapshot.rows(tied, *arguments, slack - lowest, where=where)
         passages, vectors = self._unpack(rows)
         places = np.arange(len(rows))
         best, _ = rank_nearest(places, exact_scores(vectors, places, vector), depth)

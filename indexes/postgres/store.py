@@ -29,7 +29,8 @@ from indexes.postgres.schema import (
     find_index,
     has_tables,
 )
-from indexes.postgres.view import PostgresReader, damaged, missing
+from indexes.postgres.snapshot import damaged
+from indexes.postgres.view import PostgresReader, missing
 from indexes.postgres.writer import PostgresWriter
 from indexes.protocol import Store, StructureSettings
 

@@ -9,18 +9,16 @@ import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from itertools import count
 from typing import Any
 from uuid import UUID
 
 import numpy as np
 import psycopg
-from numpy.typing import NDArray
 from psycopg import errors, pq, sql
 
 from indexes.bm25.formulas import BM25Settings
-from indexes.bm25.scoring import plain_terms, text_and_label_counts, with_labels
+from indexes.bm25.scoring import text_and_label_counts
 from indexes.errors import ClosedIndexError, DamagedIndexError, NotAnIndexError
 from indexes.filters.facets import counted_facet, summaries_of
 from indexes.filters.grammar import Where, parse_field
@@ -28,20 +26,18 @@ from indexes.metadata import FieldType, document_checksum
 from indexes.postgres.connection import Connection, PostgresLocation, connect, database_errors
 from indexes.postgres.filters import MATCHES_ALL, decode_metadata, sql_condition
 from indexes.postgres.postings import (
-    merge_expansion,
     read_deleted_ids,
-    read_postings,
     read_terms_with_prefix,
     stream_blocks,
     unpack_ids,
 )
-from indexes.postgres.ranking import PostgresRanking, graph_is_valid, unpack_vectors
-from indexes.postgres.schema import FORMAT_VERSION, TABLES, IndexRow, Tables, find_index, has_tables
+from indexes.postgres.ranking import PostgresRanking, graph_is_valid
+from indexes.postgres.schema import FORMAT_VERSION, TABLES, Tables, find_index, has_tables
+from indexes.postgres.snapshot import FilterCache, PostgresSnapshot, damaged
 from indexes.protocol import (
     CONTENT_BYTES,
     LANGUAGES,
     AnyTerm,
-    Expansion,
     Facets,
     FieldSummary,
     Passage,
@@ -50,8 +46,6 @@ from indexes.protocol import (
     View,
 )
 
-# Passages that pass a filter, by commit, filter and limit: at most one more than the limit.
-FilterCache = dict[tuple[Any, ...], NDArray[np.int64]]
 # Rows of a stream that are read together.
 _STREAMED_ROWS = 500
 # Connections that stay open between views.
@@ -155,24 +149,8 @@ def missing(location: PostgresLocation) -> NotAnIndexError:
     )
 
 
-class PostgresView(View):
+class PostgresView(PostgresSnapshot, View):
     """One commit of an index, for the thread that opened it; see `indexes.protocol.View`."""
-
-    def __init__(
-        self, location: PostgresLocation, tables: Tables, row: IndexRow, filter_cache: FilterCache
-    ) -> None:
-        self.location = location
-        self.tables = tables
-        self.row = row
-        self.filter_cache = filter_cache
-        # From here on, the tables cannot be dropped.
-        has_outlines = "outline" in tables.document_columns()
-        self._outline = sql.SQL("d.outline" if has_outlines else "''::text")
-
-    def rows(self, text: str, *values: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
-        """Run a statement over the tables of the index and return its rows."""
-        with database_errors(self.location):
-            return self.tables.rows(text, *values, **parts)
 
     @property
     def identity(self) -> UUID:
@@ -185,25 +163,6 @@ class PostgresView(View):
     @property
     def passage_count(self) -> int:
         return self.row.passages
-
-    @cached_property
-    def deleted_ids(self) -> NDArray[np.int64]:
-        """The (n,) int64 ids of deleted passages whose postings are still stored."""
-        return read_deleted_ids(self.tables) if self.row.dead else np.empty(0, np.int64)
-
-    def postings(self, terms: Iterable[Term]) -> dict[Term, tuple[NDArray[Any], int]]:
-        """Return, for each term, the postings of live passages and the document frequency.
-
-        The plain terms come again, after the others, as terms of labels.
-        """
-        distinct = with_labels(terms)
-        plain = read_postings(self.tables, plain_terms(distinct), self.deleted_ids)
-        return {
-            term: merge_expansion(term, plain)
-            if isinstance(term, Expansion)
-            else (plain[term], len(plain[term]))
-            for term in distinct
-        }
 
     def ranking(
         self,
@@ -267,7 +226,7 @@ class PostgresView(View):
             "WHERE p.passage = ANY(%s)",
             np.array(passages, np.int64),
         )
-        return self._require_all(passages, dict(rows))
+        return self.require_all(passages, dict(rows))
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         rows = self.rows(
@@ -281,14 +240,7 @@ class PostgresView(View):
             passage: Passage(passage, id_, title, text, decode_metadata(metadata, exact), *place)
             for passage, id_, title, text, metadata, exact, *place in rows
         }
-        return self._require_all(passages, stored)
-
-    def vectors(self, passages: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
-        ids = np.array(passages, np.int64)
-        statement = "SELECT passage, embedding FROM {passages} WHERE passage = ANY(%s)"
-        stored = self._require_all(ids.tolist(), dict(self.rows(statement, ids)))
-        packed = [stored[passage] for passage in ids.tolist()]
-        return unpack_vectors(packed, self.row.dimensions)
+        return self.require_all(passages, stored)
 
     def document(self, id_: str) -> StoredDocument | None:
         rows = self.rows(f"{_DOCUMENT} WHERE d.id = %s", id_, outline=self._outline)
@@ -427,11 +379,6 @@ class PostgresView(View):
                 "--recreate"
             )
 
-    def _require_all(self, passages: Iterable[int], stored: dict[int, Any]) -> dict[int, Any]:
-        for passage in {*passages} - stored.keys():
-            raise damaged(self.location, f"passage {passage} belongs to no document")
-        return stored
-
 
 # Documents that pass a filter, each with whether it has one of the given passages.
 _PASSING = (
@@ -446,11 +393,3 @@ _DOCUMENT = (
     "ARRAY(SELECT stop FROM {passages} AS p WHERE p.doc = d.doc ORDER BY passage) "
     "FROM {documents} AS d"
 )
-
-
-def damaged(location: PostgresLocation, reason: object) -> DamagedIndexError:
-    """Return the error for altered data."""
-    return DamagedIndexError(
-        f"{location}: {' '.join(str(reason).split())}; restore the database from a backup, or "
-        "index again with --recreate"
-    )

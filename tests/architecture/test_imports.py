@@ -14,7 +14,6 @@ STORES = ["folder", "milvus", "postgres"]
 MAX_INDEXES_NAMES = 60
 # Modules that import each other, where one of the imports is for types. Only to shrink.
 TYPED_CIRCLES = [
-    {"indexes.postgres.ranking", "indexes.postgres.view"},
     {
         "retriever.encoders.registry",
         "retriever.encoders.transformer.backbone",
