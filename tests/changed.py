@@ -17,28 +17,30 @@ PAGES = "tests/docs"
 
 
 def changed_files() -> list[str]:
-    """Paths of changed and new files, relative to the root."""
+    """List the paths of changed and new files, relative to the root."""
     changed = _git("diff", "--name-only", "HEAD")
     return [*changed, *_git("ls-files", "--others", "--exclude-standard")]
 
 
 def selection(paths: Iterable[str], root: Path = ROOT) -> list[str]:
-    """Test files and folders that belong to some files, ascending."""
-    found = {ALWAYS}
+    """List the test files and folders that belong to `paths`, ascending."""
+    selected = {ALWAYS}
     for path in map(PurePosixPath, paths):
         if path.parts[0] == "tests":
             is_test = path.name.startswith("test_") and (root / path).is_file()
-            found.add(str(path if is_test else path.parent))
+            selected.add(str(path if is_test else path.parent))
         elif path.suffix == ".md" or path.parts[0] == "docs":
-            found.add(PAGES)
+            selected.add(PAGES)
         elif path.suffix == ".py" and (root / "tests" / path.parts[0]).is_dir():
             folder = PurePosixPath("tests", path.parent)
             own = folder / f"test_{path.name}"
             while not (root / folder).is_dir():
                 folder = folder.parent
-            found.add(str(own if (root / own).is_file() else folder))
+            selected.add(str(own if (root / own).is_file() else folder))
     # A folder holds its files.
-    return sorted(one for one in found if not found & set(map(str, PurePosixPath(one).parents)))
+    return sorted(
+        path for path in selected if not selected & set(map(str, PurePosixPath(path).parents))
+    )
 
 
 def _git(*arguments: str) -> list[str]:

@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported is not looked through again for cycles, by forked processes least of all."""
+    """Exempt imported objects from garbage collection, above all in forked processes."""
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000)
@@ -127,7 +127,7 @@ class FakeEncoder:
 
 @pytest.fixture(scope="session")
 def install_fake_encoder() -> Callable[[pytest.MonkeyPatch], FakeEncoder]:
-    """Makes every index use one new `FakeEncoder`."""
+    """Return a function that makes every index use one new `FakeEncoder`."""
     from retriever.encoders import Encoder
 
     def install(monkeypatch: pytest.MonkeyPatch) -> FakeEncoder:
@@ -230,7 +230,7 @@ class Outcome(NamedTuple):
 
 @pytest.fixture
 def retriever() -> Callable[..., Outcome]:
-    """Runs the command line in this process."""
+    """Return a function that runs the command line in this process."""
     from cli.main import run
 
     def call(*arguments: str | Path) -> Outcome:
@@ -244,7 +244,7 @@ def retriever() -> Callable[..., Outcome]:
 
 @pytest.fixture
 def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
-    """Writes records, a JSON object a line, into a file of the test's folder."""
+    """Return a function that writes records as JSON Lines into the test's folder."""
 
     def write(*records: dict[str, Any], name: str = "corpus.jsonl") -> Path:
         path = tmp_path / name
@@ -296,7 +296,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "initializer_range": 0.5,
     }
     torch.manual_seed(0)
-    made = {
+    models = {
         "bert": (
             BertModel(BertConfig(max_position_embeddings=40, **size)),
             tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"]),
@@ -307,7 +307,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ),
     }
     folders = {}
-    for name, parts in made.items():
+    for name, parts in models.items():
         folders[name] = tmp_path_factory.mktemp("models") / name
         for part in parts:
             part.save_pretrained(folders[name])

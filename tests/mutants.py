@@ -121,18 +121,18 @@ def _faults(node: ast.AST) -> Iterator[tuple[str, str]]:
             yield "condition", f"({ast.unparse(changed)})"
 
 
-def chosen(root: Path, seed: int, count: int) -> list[Mutant]:
-    """The first faults in the order of their hashes with the seed, as long as they parse."""
+def draw_mutants(root: Path, seed: int, count: int) -> list[Mutant]:
+    """Draw `count` mutants of the product, ordered by a hash of the seed and their key."""
     pool: list[Mutant] = []
     for package in PRODUCT:
         for file in sorted((root / package).rglob("*.py")):
             pool += mutants_of(str(file.relative_to(root)), file.read_text())
-    pool.sort(key=lambda one: hashlib.sha256(f"{seed}{one.key}".encode()).hexdigest())
+    pool.sort(key=lambda mutant: hashlib.sha256(f"{seed}{mutant.key}".encode()).hexdigest())
     return pool[:count]
 
 
 class Record:
-    """Which tests ran which lines of a tree, and how long they took."""
+    """Record of the lines that each test ran, and of its seconds."""
 
     def __init__(self, tree: Path) -> None:
         self._seconds: dict[str, float] = {}
@@ -144,11 +144,11 @@ class Record:
         self._lines: dict[str, dict[int, set[str]]] = {}
         self._size: Counter[str] = Counter()
         with sqlite3.connect(tree / ".coverage") as database:
-            found = database.execute(
+            rows = database.execute(
                 "SELECT path, context, numbits FROM line_bits JOIN file ON file.id = file_id"
                 " JOIN context ON context.id = context_id"
             )
-            for path, context, bits in found:
+            for path, context, bits in rows:
                 test = context.rpartition("|")[0]
                 if not test or test.startswith("tests/architecture"):
                     continue
@@ -162,17 +162,18 @@ class Record:
                             self._size[test] += 1
 
     def tests(self, path: str, first: int, last: int) -> list[str]:
-        """Tests that ran any of some lines, or of the file where only its import does."""
+        """List tests that ran a line of the span; without any, tests that ran the file."""
         lines = self._lines.get(path, {})
-        found = set().union(*(lines.get(line, set()) for line in range(first, last + 1)))
-        chosen, left = [], float(TEST_SECONDS)
+        covering_tests = set().union(*(lines.get(line, set()) for line in range(first, last + 1)))
+        selected_tests, seconds_left = [], float(TEST_SECONDS)
         for test in sorted(
-            found or set().union(*lines.values()), key=lambda one: (self._size[one], one)
+            covering_tests or set().union(*lines.values()),
+            key=lambda test: (self._size[test], test),
         ):
-            if left > self._seconds[self._name(test)] or not chosen:
-                chosen.append(test)
-                left -= self._seconds[self._name(test)]
-        return chosen
+            if seconds_left > self._seconds[self._name(test)] or not selected_tests:
+                selected_tests.append(test)
+                seconds_left -= self._seconds[self._name(test)]
+        return selected_tests
 
     @staticmethod
     def _name(test: str) -> str:
@@ -180,7 +181,7 @@ class Record:
         return f"{path.removesuffix('.py').replace('/', '.')}.{name.replace('::', '.', 1)}"
 
 
-def copied(tree: Path) -> None:
+def copy_tree(tree: Path) -> None:
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv*", ".*_cache"))
 
 
@@ -223,28 +224,32 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, required=True, help="One JSON line per mutant; resumed."
     )
-    given = parser.parse_args()
-    if not given.tree.exists():
-        copied(given.tree)
+    arguments = parser.parse_args()
+    if not arguments.tree.exists():
+        copy_tree(arguments.tree)
         measured = [f"--cov={package}" for package in PRODUCT]
         # What fails in a copy is left out.
         subprocess.run(
-            [*PYTEST, "-n", str(given.jobs), "--dist", "loadscope", *measured,
+            [*PYTEST, "-n", str(arguments.jobs), "--dist", "loadscope", *measured,
              "--cov-context=test", "--cov-report=", "--junitxml=tests.xml"],
-            cwd=given.tree, env=environment(given.tree), check=False,
+            cwd=arguments.tree, env=environment(arguments.tree), check=False,
         )  # fmt: skip
-    record = Record(given.tree)
+    record = Record(arguments.tree)
     done = {}
-    if given.output.exists():
-        done = {(row := json.loads(line))["key"]: row for line in given.output.open()}
-    left = [one for one in chosen(ROOT, given.seed, given.count) if one.key not in done]
+    if arguments.output.exists():
+        done = {(row := json.loads(line))["key"]: row for line in arguments.output.open()}
+    pending = [
+        mutant
+        for mutant in draw_mutants(ROOT, arguments.seed, arguments.count)
+        if mutant.key not in done
+    ]
 
     def work(job: int) -> None:
-        tree = given.tree.with_name(f"{given.tree.name}-{job}")
+        tree = arguments.tree.with_name(f"{arguments.tree.name}-{job}")
         if not tree.exists():
-            copied(tree)
-        while left:
-            mutant = left.pop(0)
+            copy_tree(tree)
+        while pending:
+            mutant = pending.pop(0)
             source = (tree / mutant.path).read_bytes()
             last = mutant.line + source[mutant.start : mutant.end].count(b"\n")
             tests = record.tests(mutant.path, mutant.line, last)
@@ -254,14 +259,14 @@ def main() -> None:
                 "seconds": round(time.monotonic() - start, 1),
             }  # fmt: skip
             done[mutant.key] = row
-            with given.output.open("a") as lines:
+            with arguments.output.open("a") as lines:
                 lines.write(json.dumps(row) + "\n")
             place = f"{mutant.path}:{mutant.line}"
             sys.stdout.write(f"{len(done)} {row['outcome']} {place} {mutant.kind}\n")
             sys.stdout.flush()
 
-    with ThreadPoolExecutor(given.jobs) as pool:
-        for result in [pool.submit(work, job) for job in range(given.jobs)]:
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for result in [pool.submit(work, job) for job in range(arguments.jobs)]:
             result.result()
     survived = sum(row["outcome"] == "survived" for row in done.values())
     sys.stdout.write(f"{len(done)} mutants, {len(done) - survived} found by the tests\n")

@@ -40,20 +40,20 @@ def in_child(action):
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
-        status, told = 1, ""
+        status, answer = 1, ""
         try:
             gc.disable()
             FAISS.omp_set_num_threads(1)
-            told = json.dumps(action())
+            answer = json.dumps(action())
             status = 0
         except BaseException:
-            told = json.dumps(traceback.format_exc())
+            answer = json.dumps(traceback.format_exc())
         finally:
             with os.fdopen(send, "w") as pipe:
-                pipe.write(told)
+                pipe.write(answer)
             os._exit(status)
     os.close(send)
     with os.fdopen(receive) as pipe:
-        said = pipe.read()
+        answer_text = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return status, json.loads(said) if said and status >= 0 else None
+    return status, json.loads(answer_text) if answer_text and status >= 0 else None

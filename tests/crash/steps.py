@@ -55,15 +55,15 @@ def watch(step):
     sys.addaudithook(hook)
 
 
-def told_of_steps(perform):
-    """The steps of an operation, in words."""
-    seen = []
-    watch(lambda kind, subject: seen.append(f"{kind} {subject}"))
+def record_steps(perform):
+    """Perform an operation and return the kind and subject of each of its steps."""
+    step_names = []
+    watch(lambda kind, subject: step_names.append(f"{kind} {subject}"))
     perform()
-    return seen
+    return step_names
 
 
-def killed_before_step(perform, number):
+def kill_before_step(perform, number):
     """Kill this process before the step with that number, counted from 0, or at the end."""
     met = 0
 
@@ -78,18 +78,18 @@ def killed_before_step(perform, number):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def killed_copies(template, place, perform, every=1):
-    """Copies of a folder: as `perform` leaves it, then as it does if killed before each step.
+def yield_killed_copies(template, place, perform, every=1):
+    """Yield copies of a folder: after `perform`, then after a kill before each step.
 
-    Only `every` so many steps are taken, and the last.
+    Only every `every`-th step is killed, and the end of the operation.
     """
     whole = shutil.copytree(template, place / "whole")
-    status, told = in_child(lambda: told_of_steps(lambda: perform(whole)))
-    assert (status, len(told) > 20) == (0, True), told
+    status, step_names = in_child(lambda: record_steps(lambda: perform(whole)))
+    assert (status, len(step_names) > 20) == (0, True), step_names
     yield whole
-    for number in [*range(0, len(told), every), len(told)]:
+    for number in [*range(0, len(step_names), every), len(step_names)]:
         folder = shutil.copytree(template, place / f"killed{number}")
-        status, said = in_child(partial(killed_before_step, partial(perform, folder), number))
-        assert status == -signal.SIGKILL, said
+        status, error = in_child(partial(kill_before_step, partial(perform, folder), number))
+        assert status == -signal.SIGKILL, error
         yield folder
         shutil.rmtree(folder)

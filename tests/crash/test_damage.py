@@ -35,41 +35,44 @@ QUERIES = [
 FILTER = "number < 60 or number >= 120"
 
 
-def answers(folder):
-    """What searches in every mode find, with all that a hit says."""
-    found = []
+def search_answers(folder):
+    """Return id, score, passage and metadata of the hits of every query in each mode."""
+    rows = []
     with Index.open(folder) as index:
         for mode, where in (("bm25", FILTER), ("dense", None), ("hybrid", None)):
-            found += [
+            rows += [
                 [[hit.id, hit.score, hit.passage, hit.metadata] for hit in hits]
                 for hits in index.search_many(QUERIES, SearchSettings(mode=mode), where=where)
             ]
-    return found
+    return rows
 
 
-def examined(folder):
-    """Exit code and stderr of `retriever verify`; then ``answers`` and what they are, or
-    ``damaged`` and the one line that says why. From a process that may crash."""
+def examine_index(folder):
+    """Run `retriever verify` and the queries in a process that may crash.
+
+    Returns the exit code and stderr of `verify`, then ``answers`` with the hits or ``damaged``
+    with the error's line.
+    """
 
     def examine():
         err = io.StringIO()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
             code = run(["verify", "-i", str(folder)])
         try:
-            return [code, err.getvalue(), "answers", answers(folder)]
+            return [code, err.getvalue(), "answers", search_answers(folder)]
         except DamagedIndexError as error:
             return [code, err.getvalue(), "damaged", str(error)]
 
-    status, told = in_child(examine)
-    assert status == 0, told
-    code, lines, kind, said = told
-    assert kind == "answers" or "\n" not in said
+    status, examination = in_child(examine)
+    assert status == 0, examination
+    code, lines, kind, outcome = examination
+    assert kind == "answers" or "\n" not in outcome
     assert "Traceback" not in lines
-    return code, lines, kind, said
+    return code, lines, kind, outcome
 
 
 def files(folder):
-    """Every file of an index but its locks and the empty log, relative to it."""
+    """List the files of an index, relative to it, without its locks and its empty log."""
     return sorted(
         path.relative_to(folder)
         for path in folder.rglob("*")
@@ -83,8 +86,8 @@ def positions(size, count):
     return sorted({0, 1, size // 2, size - 1, *(CHANCE.randrange(size) for _ in range(count))})
 
 
-def flipped(path, position, bits=0xFF):
-    """Invert bits of one byte; returns what the file held."""
+def flip_byte(path, position, bits=0xFF):
+    """Invert bits of one byte and return the former content of the file."""
     content = path.read_bytes()
     altered = bytearray(content)
     altered[position] ^= bits
@@ -92,13 +95,13 @@ def flipped(path, position, bits=0xFF):
     return content
 
 
-def named(path, kind, told):
-    return kind == "damaged" and str(path) in str(told)
+def names_damaged_file(path, kind, outcome):
+    return kind == "damaged" and str(path) in str(outcome)
 
 
 @pytest.mark.parametrize("drawn", [0, pytest.param(8, marks=pytest.mark.soak)])
-def test_a_flipped_byte_in_every_file_of_the_segments(index, drawn):
-    whole = examined(index)
+def test_verify_finds_a_flipped_byte_in_each_segment_file(index, drawn):
+    whole = examine_index(index)
     assert whole[:3] == (0, "", "answers")
     names = [name for name in files(index) if name.parts[0] == "segments"]
     # Two segments of eight files and a manifest, one with a structure and sums.
@@ -108,22 +111,25 @@ def test_a_flipped_byte_in_every_file_of_the_segments(index, drawn):
         path = index / name
         size = path.stat().st_size
         for position in positions(size, drawn):
-            content = flipped(path, position)
-            code, said, kind, told = examined(index)
-            assert (code, str(path) in said) == (3, True), (name, position)
+            content = flip_byte(path, position)
+            code, stderr, kind, outcome = examine_index(index)
+            assert (code, str(path) in stderr) == (3, True), (name, position)
             if size > SMALL:
                 large.add(name.name)
-                assert (kind, told) == whole[2:] or named(path, kind, told), (name, position)
+                assert (kind, outcome) == whole[2:] or names_damaged_file(path, kind, outcome), (
+                    name,
+                    position,
+                )
             else:
-                assert named(path, kind, told), (name, position)
+                assert names_damaged_file(path, kind, outcome), (name, position)
             path.write_bytes(content)
     assert large == {"structure.faiss", "vectors.npy"}
-    assert examined(index) == whole
+    assert examine_index(index) == whole
 
 
 @pytest.fixture
 def many_blocks(monkeypatch):
-    """Nearly every file counts as a large one, of many blocks."""
+    """Let nearly every file count as a large one with many blocks."""
     monkeypatch.setattr("indexes.files.SMALL", 200)
     monkeypatch.setattr("indexes.checksums.BLOCK", 256)
 
@@ -131,8 +137,8 @@ def many_blocks(monkeypatch):
 @pytest.mark.usefixtures("many_blocks")
 @pytest.mark.soak
 @pytest.mark.parametrize("structure", ["flat", "ivf", "ivf-sq8", "hnsw"])
-def test_a_flipped_byte_in_every_file_of_a_segment_of_large_files(tmp_path, structure):
-    """A query that reads it names it; one that does not answers as before."""
+def test_queries_find_a_flipped_byte_in_each_large_file(tmp_path, structure):
+    """A query that reads the byte names the file; any other query answers as before."""
     folder = tmp_path / "index"
 
     def live():
@@ -140,50 +146,50 @@ def test_a_flipped_byte_in_every_file_of_a_segment_of_large_files(tmp_path, stru
             operation.perform(folder)
 
     assert in_child(live) == (0, None)
-    whole = examined(folder)
+    whole = examine_index(folder)
     assert whole[:3] == (0, "", "answers")
     (sums, _) = sorted((folder / "segments").glob(f"*/{SUMS_FILE}"))
-    found = set()
+    damaged_files = set()
     for path in sorted(sums.parent.iterdir()):
         for position in positions(path.stat().st_size, 5):
-            content = flipped(path, position)
-            *_, kind, told = examined(folder)
-            if named(path, kind, told):
-                found.add(path.name)
+            content = flip_byte(path, position)
+            *_, kind, outcome = examine_index(folder)
+            if names_damaged_file(path, kind, outcome):
+                damaged_files.add(path.name)
             else:
-                assert (kind, told) == whole[2:], (path.name, position)
+                assert (kind, outcome) == whole[2:], (path.name, position)
             path.write_bytes(content)
     # A query checks whatever it reads.
-    assert found == {path.name for path in sums.parent.iterdir()}
+    assert damaged_files == {path.name for path in sums.parent.iterdir()}
 
 
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
-def test_a_flipped_byte_in_the_database(index, every):
+def test_verify_or_opening_finds_a_flipped_byte_in_the_database(index, every):
     """Bytes of free pages have no meaning; any other is found by `verify`, or on opening."""
-    whole, path = examined(index), index / DATABASE_FILE
-    size, found = path.stat().st_size, 0
+    whole, path = examine_index(index), index / DATABASE_FILE
+    size, damage_count = path.stat().st_size, 0
     pages = range(1, size // 4096, every)
     # The mark of an index, and what a page begins with.
-    chosen = [68, 71, *(page * 4096 for page in pages), *positions(size, 8)]
-    for position in chosen:
-        content = flipped(path, position)
-        code, said, *asking = examined(index)
+    offsets = [68, 71, *(page * 4096 for page in pages), *positions(size, 8)]
+    for position in offsets:
+        content = flip_byte(path, position)
+        code, stderr, *query_outcome = examine_index(index)
         if code == 0:
-            assert asking == [*whole[2:]], position
+            assert query_outcome == [*whole[2:]], position
         else:
-            found += 1
-            assert (code, str(path) in said) == (3, True), (position, said)
-            assert asking[0] == "answers" or str(path) in asking[1], position
+            damage_count += 1
+            assert (code, str(path) in stderr) == (3, True), (position, stderr)
+            assert query_outcome[0] == "answers" or str(path) in query_outcome[1], position
         path.write_bytes(content)
         for left in index.glob("index.sqlite-*"):
             left.unlink()
-    assert found > len(pages)
-    assert examined(index) == whole
+    assert damage_count > len(pages)
+    assert examine_index(index) == whole
 
 
-def test_a_flipped_byte_in_the_log_of_a_writer_that_was_killed(template, tmp_path):
+def test_flipped_byte_in_a_killed_writers_log_loses_no_more_than_its_commit(template, tmp_path):
     """SQLite ends its log at the first altered page: an earlier commit is served, or none."""
-    before = examined(template)
+    before = examine_index(template)
     work, index = tmp_path / "work", tmp_path / "index"
     shutil.copytree(template, work)
     # While a reader has it open, the log is not moved into the database.
@@ -193,25 +199,25 @@ def test_a_flipped_byte_in_the_log_of_a_writer_that_was_killed(template, tmp_pat
     SWEPT["delete"].perform(work)
     shutil.copytree(work, index, ignore=shutil.ignore_patterns("*-shm"))
     reader.close()
-    after = examined(index)
+    after = examine_index(index)
     assert after[:3] == (0, "", "answers")
     assert after != before
     log = index / f"{DATABASE_FILE}-wal"
     for position in positions(log.stat().st_size, 8):
         place = tmp_path / str(position)
         shutil.copytree(index, place)
-        flipped(place / log.name, position)
-        code, said, kind, told = examined(place)
-        assert code in (0, 3), said
-        assert kind == "damaged" or (kind, told) in (before[2:], after[2:]), position
+        flip_byte(place / log.name, position)
+        code, stderr, kind, outcome = examine_index(place)
+        assert code in (0, 3), stderr
+        assert kind == "damaged" or (kind, outcome) in (before[2:], after[2:]), position
 
 
 def check_refused(index, name):
-    """Both `verify` and a query exit with 3 and name the file or folder."""
+    """Assert that `verify` exits with 3 and that it and a query name the file or folder."""
     path = index / name
-    code, said, kind, told = examined(index)
-    assert (code, str(path) in said) == (3, True), said
-    assert named(path, kind, told), told
+    code, stderr, kind, outcome = examine_index(index)
+    assert (code, str(path) in stderr) == (3, True), stderr
+    assert names_damaged_file(path, kind, outcome), outcome
 
 
 @pytest.mark.parametrize(
@@ -221,30 +227,32 @@ def check_refused(index, name):
         *(pytest.param(fate, marks=pytest.mark.soak) for fate in ("empty", "longer")),
     ],
 )
-def test_a_file_that_is_missing_or_of_another_size(index, fate):
-    whole = examined(index)
+def test_missing_or_resized_file_is_named_by_verify_and_query(index, fate):
+    whole = examine_index(index)
     for name in files(index):
         path = index / name
         content = path.read_bytes()
         if fate == "missing":
             path.unlink()
         else:
-            kept = {"empty": b"", "cut by a byte": content[:-1], "longer": content + b"\0"}
-            path.write_bytes(kept[fate])
+            contents = {"empty": b"", "cut by a byte": content[:-1], "longer": content + b"\0"}
+            path.write_bytes(contents[fate])
         if name.name == DATABASE_FILE and fate == "cut by a byte":
             # SQLite reads zeros in place of what a page lacks; the last one may hold nothing.
-            found = examined(index)
-            assert (found[0], str(path) in found[1]) == (3, True) or found[2:] == whole[2:]
+            examination = examine_index(index)
+            assert (examination[0], str(path) in examination[1]) == (3, True) or examination[
+                2:
+            ] == whole[2:]
         elif name.name != DATABASE_FILE or fate != "longer":
             # SQLite passes over what comes after its own pages.
             check_refused(index, name)
         for left in index.glob("index.sqlite-*"):
             left.unlink()
         path.write_bytes(content)
-    assert examined(index) == whole
+    assert examine_index(index) == whole
 
 
-def test_missing_folders(index):
+def test_missing_segment_folder_is_named_by_verify_and_query(index):
     for name in ("segments/000002", "segments/000003", "segments"):
         (index / name).rename(index.parent / "away")
         check_refused(index, "segments")
@@ -252,7 +260,7 @@ def test_missing_folders(index):
 
 
 @pytest.mark.parametrize("fate", ["missing", "empty"])
-def test_an_index_without_its_database_is_not_made_anew(index, fate):
+def test_create_refuses_a_folder_whose_database_is_missing(index, fate):
     before = [name for name in files(index) if name.name != DATABASE_FILE]
     (index / DATABASE_FILE).unlink()
     if fate == "empty":
@@ -264,12 +272,12 @@ def test_an_index_without_its_database_is_not_made_anew(index, fate):
 
 def test_files_of_another_commit(index, tmp_path):
     """Of equal size or not; a database from before a deletion alone is one older commit."""
-    before = examined(index)
+    before = examine_index(index)
     later = Path(shutil.copytree(index, tmp_path / "later"))
     SWEPT["delete"].perform(later)
-    assert examined(later) != before
+    assert examine_index(later) != before
     shutil.copy(index / DATABASE_FILE, later / DATABASE_FILE)
-    assert examined(later) == before
+    assert examine_index(later) == before
     for kind in ("add", "compact"):
         SWEPT[kind].perform(later)
     (merged,) = (later / "segments").iterdir()

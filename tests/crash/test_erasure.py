@@ -12,7 +12,7 @@ from indexes.folder.verify import verify
 from retriever import CorpusReader, Index, StorageError
 from retriever.index import RefreshReport, SourceMemory
 from retriever.index.sources.changes import find_changes
-from tests.crash.steps import killed_copies
+from tests.crash.steps import yield_killed_copies
 
 pytestmark = pytest.mark.usefixtures("crash_encoder")
 
@@ -47,7 +47,7 @@ def folder(request, tmp_path):
 
 
 def canaries(folder):
-    """Bytes that only the document has put there, by name."""
+    """Return byte patterns that only the canary document brings into an index, by name."""
     with Index.open(folder) as index:
         spans = index.spans("canaryid")
         text = [f"Canarytitle {CANARY['text'][start:stop]}" for start, stop in spans]
@@ -57,65 +57,67 @@ def canaries(folder):
         ]
     strings = ["canaryid", "Canarytitle", "canaryfield", "canaryvalue", "Canarymessage"]
     strings += ["zqx17canary", *terms[:3]]
-    found = {
-        f"{one} in {how}": one.encode(how) for one in strings for how in ("utf-8", "utf-16-le")
+    patterns = {
+        f"{string} in {encoding}": string.encode(encoding)
+        for string in strings
+        for encoding in ("utf-8", "utf-16-le")
     }
     for number, row in enumerate(rows):
-        found[f"float32 of passage {number}"] = row.astype("<f4").tobytes()[:32]
-        found[f"float16 of passage {number}"] = row.astype("<f2").tobytes()[:32]
-        found[f"bfloat16 of passage {number}"] = (
+        patterns[f"float32 of passage {number}"] = row.astype("<f4").tobytes()[:32]
+        patterns[f"float16 of passage {number}"] = row.astype("<f2").tobytes()[:32]
+        patterns[f"bfloat16 of passage {number}"] = (
             (row.view(np.uint32) >> 16).astype("<u2").tobytes()[:32]
         )
     with closing(sqlite3.connect(folder / "index.sqlite")) as database:
         query = "SELECT passages FROM metadata_values WHERE value = ?"
         for (passages,) in database.execute(query, (CANARY["group"],)):
             if len(passages) >= 8:
-                found["passages of a value"] = bytes(passages)
-    return found
+                patterns["passages of a value"] = bytes(passages)
+    return patterns
 
 
-def held(folder, wanted):
-    """Which of some bytes any file of the index holds, or any beside it that is named after it."""
+def names_present(folder, patterns):
+    """Return the names of the patterns in the files of the index or in files named after it."""
     beside = folder.parent.glob(f"*{folder.name}*")
-    files = [file for one in beside for file in (one, *one.rglob("*")) if file.is_file()]
+    files = [file for path in beside for file in (path, *path.rglob("*")) if file.is_file()]
     content = b"\0\0".join(file.read_bytes() for file in sorted(files))
-    return {name for name, one in wanted.items() if one in content}
+    return {name for name, pattern in patterns.items() if pattern in content}
 
 
-def erased(folder):
+def erase_canary(folder):
     with Index.open(folder) as index:
         index.delete(["canaryid"], erase=True)
 
 
-def test_no_byte_is_left(folder, monkeypatch):
+def test_erasing_a_document_leaves_none_of_its_bytes(folder, monkeypatch):
     # The lock says what command holds it.
     monkeypatch.setattr("sys.argv", ["erase.py", "canaryid"])
-    wanted = canaries(folder)
-    before = held(folder, wanted)
+    patterns = canaries(folder)
+    before = names_present(folder, patterns)
     assert {"canaryid in utf-8", "zqx17canary in utf-8", "canaryvalue in utf-8"} <= before
     assert b"canaryid" in (folder / SOURCES_FILE).read_bytes()
     assert any(name.startswith("float") for name in before)
     with Index.open(folder) as index:
         index.delete(["canaryid"])
-    assert held(folder, wanted)
-    erased(folder)
-    assert held(folder, wanted) == set()
+    assert names_present(folder, patterns)
+    erase_canary(folder)
+    assert names_present(folder, patterns) == set()
     assert verify(folder) == []
     with Index.open(folder) as index:
         assert len(index) == len(OTHERS)
-        assert "canaryfield" not in {one.name for one in index.fields()}
+        assert "canaryfield" not in {field.name for field in index.fields()}
         assert index.search("word3", mode="bm25", k=3)
         assert index.delete_where("group = 2", erase=True) == 30
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
-def test_an_erasure_that_is_killed_is_ended_by_the_next(folder, tmp_path, every):
-    wanted = canaries(folder)
-    copies = killed_copies(folder, tmp_path, erased, every)
+def test_next_erasure_completes_one_that_was_killed(folder, tmp_path, every):
+    patterns = canaries(folder)
+    copies = yield_killed_copies(folder, tmp_path, erase_canary, every)
     next(copies)
     for copy in copies:
-        erased(copy)
-        assert held(copy, wanted) == set(), copy
+        erase_canary(copy)
+        assert names_present(copy, patterns) == set(), copy
         assert verify(copy) == []
 
 
@@ -125,7 +127,7 @@ def write(path, text):
     return path
 
 
-def test_what_the_index_remembers_of_sources_is_erased_and_nothing_comes_back(tmp_path):
+def test_erasure_removes_names_from_the_source_memory_and_refresh_restores_nothing(tmp_path):
     notes, alone, lines = (tmp_path / name for name in ("notes", "canary.md", "lines.jsonl"))
     for path, text in [
         (notes / "canaryfile.md", "one"),
@@ -140,7 +142,7 @@ def test_what_the_index_remembers_of_sources_is_erased_and_nothing_comes_back(tm
         assert memory.read_bytes().count(b"canary") > 4
         index.delete(["canaryfile.md", str(alone), "canaryline"])
         index.delete([], erase=True)
-        assert held(index.folder, {"": b"canary"}) == set()
+        assert names_present(index.folder, {"": b"canary"}) == set()
         assert index.sources == [str(notes), str(lines)]
         assert index.refresh() == RefreshReport(unchanged=2)
         (notes / "canaryfile.md").write_text("changed")
@@ -164,9 +166,9 @@ def sources(tmp_path):
     write(tmp_path / "canary.csv", "id,text\ncanary-c,c\ncanary-d,d\n")
     write(tmp_path / "canary.txt", "one\ntwo\n")
     write(tmp_path / "canary.mbox", "From a\nSubject: canary\n\nMail.\n\n")
-    given = [tmp_path / "notes", *sorted(tmp_path.glob("canary*"))]
+    source_paths = [tmp_path / "notes", *sorted(tmp_path.glob("canary*"))]
     with Index.create(tmp_path / "index") as index:
-        index.add(CorpusReader(given), remember=True)
+        index.add(CorpusReader(source_paths), remember=True)
         # Rows move while the index is refreshed.
         for name in FILES[::3]:
             (tmp_path / "notes" / name).write_text("changed")
@@ -176,29 +178,29 @@ def sources(tmp_path):
 
 def erase_all(folder):
     with Index.open(folder) as index:
-        index.delete([one.id for one in index if one.id != "plain.txt"], erase=True)
+        index.delete([document.id for document in index if document.id != "plain.txt"], erase=True)
 
 
 @pytest.mark.parametrize("every", [25, pytest.param(1, marks=pytest.mark.soak)])
-def test_no_name_of_a_file_or_source_is_left(sources, tmp_path, every):
-    wanted = {str(one): str(one).encode() for one in ["canary", *FILES]}
-    assert held(sources, wanted) == set(wanted)
-    copies = killed_copies(sources, tmp_path, erase_all, every)
+def test_erasing_all_documents_leaves_no_name_of_a_file_or_source(sources, tmp_path, every):
+    patterns = {str(name): str(name).encode() for name in ["canary", *FILES]}
+    assert names_present(sources, patterns) == set(patterns)
+    copies = yield_killed_copies(sources, tmp_path, erase_all, every)
     whole = next(copies)
-    assert held(whole, wanted) == set()
+    assert names_present(whole, patterns) == set()
     with Index.open(whole) as index:
         assert index.sources == [str(tmp_path / "notes")]
         assert index.refresh() == RefreshReport(unchanged=1)
         # Of the last documents of a source that is a file, not of some.
-        assert [one.id for one in index] == ["plain.txt"]
+        assert [document.id for document in index] == ["plain.txt"]
     for copy in copies:
         erase_all(copy)
-        assert held(copy, wanted) == set(), copy
+        assert names_present(copy, patterns) == set(), copy
         with Index.open(copy) as index:
             assert index.refresh() == RefreshReport(unchanged=1)
 
 
-def test_what_is_erased_stays_so_while_its_folder_cannot_be_listed_or_is_away(tmp_path):
+def test_erased_file_stays_erased_while_its_folder_is_unlisted_or_away(tmp_path):
     notes = tmp_path / "notes"
     for name in ("a/erased.txt", "a/kept.txt", "b.txt"):
         write(notes / name, f"text of {name}")
@@ -230,7 +232,7 @@ def test_what_is_erased_stays_so_while_its_folder_cannot_be_listed_or_is_away(tm
         assert index.refresh() == RefreshReport(added=1, unchanged=2)
 
 
-def test_what_is_erased_after_an_interrupted_refresh_does_not_come_back(tmp_path):
+def test_document_erased_after_an_interrupted_refresh_does_not_come_back(tmp_path):
     write(tmp_path / "notes/a.txt", "one")
     write(tmp_path / "notes/b.txt", "two")
     with Index.create(tmp_path / "index") as index:
@@ -240,7 +242,7 @@ def test_what_is_erased_after_an_interrupted_refresh_does_not_come_back(tmp_path
             memory.begin([find_changes(memory, source, every=True)])
         index.delete(["a.txt"], erase=True)
         assert index.refresh() == RefreshReport(unchanged=1)
-        assert [one.id for one in index] == ["b.txt"]
+        assert [document.id for document in index] == ["b.txt"]
 
 
 def test_a_source_that_is_a_file_is_remembered_while_it_has_documents(tmp_path):
@@ -258,8 +260,8 @@ def test_a_source_that_is_a_file_is_remembered_while_it_has_documents(tmp_path):
         assert index.refresh() == RefreshReport(unchanged=1)
 
 
-def test_a_reader_that_stays_is_named(folder, monkeypatch):
-    wanted = canaries(folder)
+def test_erasure_with_an_open_reader_asks_to_run_again(folder, monkeypatch):
+    patterns = canaries(folder)
     monkeypatch.setattr("indexes.folder.connection.BUSY_SECONDS", 0.1)
     with (
         Index.open(folder) as index,
@@ -268,5 +270,5 @@ def test_a_reader_that_stays_is_named(folder, monkeypatch):
         pytest.raises(StorageError, match="run the same command again"),
     ):
         other.delete(["canaryid"], erase=True)
-    erased(folder)
-    assert held(folder, wanted) == set()
+    erase_canary(folder)
+    assert names_present(folder, patterns) == set()

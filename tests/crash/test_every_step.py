@@ -20,7 +20,7 @@ from indexes.folder.verify import verify
 from retriever.index import Index
 from tests.crash import workload
 from tests.crash.forked import in_child
-from tests.crash.steps import killed_before_step, told_of_steps
+from tests.crash.steps import kill_before_step, record_steps
 from tests.crash.workload import (
     OLD,
     SWEPT,
@@ -39,24 +39,29 @@ KILLED = {"create": Operation("add", YOUNG), **SWEPT}
 
 
 def check(folder, allowed, other, *, is_new):
-    """The index is sound, holds what it may, and finds it: its contents, and its segments."""
+    """Assert that the index is sound, holds an allowed state and finds its documents.
+
+    Returns its documents, then the number of segments with the index type, or None if it is new.
+    """
     if is_new and {} in allowed and not is_index(folder):
         return {}, None
     assert verify(folder) == []
     with Index.open(folder) as index:
-        held = contents(index)
-        assert held in allowed
-        if held:
-            some = {id_: held[id_] for id_ in sorted(held)[::50]}
-            dead = [text for id_, (text, _) in other.items() if held.get(id_, ("",))[0] != text]
-            check_answers(index, some, dead)
+        documents = contents(index)
+        assert documents in allowed
+        if documents:
+            sample = {id_: documents[id_] for id_ in sorted(documents)[::50]}
+            dead = [
+                text for id_, (text, _) in other.items() if documents.get(id_, ("",))[0] != text
+            ]
+            check_answers(index, sample, dead)
         facts = index.info()
-    wanted = facts["structures"]["index_type"]
+    index_type = facts["structures"]["index_type"]
     # What is said of the structures and what they are changes in one step.
     kinds = {segment["structure"] for segment in facts["segments"]}
-    assert kinds <= {wanted, "flat"}
-    assert is_new or wanted in kinds
-    return held, None if is_new else (len(facts["segments"]), wanted)
+    assert kinds <= {index_type, "flat"}
+    assert is_new or index_type in kinds
+    return documents, None if is_new else (len(facts["segments"]), index_type)
 
 
 # At every commit, and before every step or so many of them.
@@ -72,39 +77,44 @@ def check(folder, allowed, other, *, is_new):
         pytest.param("recreate", False, 1, marks=pytest.mark.soak),
     ],
 )
-def test_killed_before_each_step(template, tmp_path, monkeypatch, kind, exchange, every):
+def test_operation_killed_before_each_step_leaves_a_sound_index(
+    template, tmp_path, monkeypatch, kind, exchange, every
+):
     if not exchange:
         monkeypatch.setattr(indexes.files, "_exchange", lambda new, current: False)
     operation, is_new = KILLED[kind], kind in ("create", "recreate")
-    held = {} if kind == "create" else before()
-    allowed = operation.steps(held)
+    documents = {} if kind == "create" else before()
+    allowed = operation.steps(documents)
     everything = {**OLD, **YOUNG, **operation.put}
 
     def copied(name):
         folder = tmp_path / str(name) / "index"
         folder.parent.mkdir()
-        if held:
+        if documents:
             shutil.copytree(template, folder)
         return folder
 
     whole = copied("whole")
-    status, told = in_child(partial(told_of_steps, partial(operation.perform, whole)))
-    assert status == 0, told
-    kinds = Counter(step.split()[0] for step in told)
-    assert kinds["sql"] > 2, told
-    assert kind in ("small", "delete", "where") or kinds["fsync"] > 8, told
+    status, step_names = in_child(partial(record_steps, partial(operation.perform, whole)))
+    assert status == 0, step_names
+    kinds = Counter(step.split()[0] for step in step_names)
+    assert kinds["sql"] > 2, step_names
+    assert kind in ("small", "delete", "where") or kinds["fsync"] > 8, step_names
     final = check(whole, allowed[-1:], everything, is_new=is_new)
     seen = []
-    for number in range(len(told) + 1):
-        if number % every and "sql COMMIT" not in (*told, "sql COMMIT")[number - 1 : number + 1]:
+    for number in range(len(step_names) + 1):
+        if (
+            number % every
+            and "sql COMMIT" not in (*step_names, "sql COMMIT")[number - 1 : number + 1]
+        ):
             continue
         folder = copied(number)
         perform = partial(operation.perform, folder)
-        status, said = in_child(partial(killed_before_step, perform, number))
-        assert status == -signal.SIGKILL, said
+        status, error = in_child(partial(kill_before_step, perform, number))
+        assert status == -signal.SIGKILL, error
         recover_replacement(folder)
         seen.append(check(folder, allowed, everything, is_new=is_new))
-        if len(seen) % 3 == 1 or number == len(told):
+        if len(seen) % 3 == 1 or number == len(step_names):
             assert in_child(perform) == (0, None)
             ended = check(folder, allowed[-1:], everything, is_new=is_new)
             # A merge that was interrupted is done by the run that follows. What that run adds
@@ -120,13 +130,13 @@ def test_killed_before_each_step(template, tmp_path, monkeypatch, kind, exchange
         shutil.rmtree(folder.parent)
     # Both sides of each moment of commit were met: a merge at the end of an addition has its own.
     assert seen[0] == (
-        (held, None) if is_new else check(template, allowed, everything, is_new=False)
+        (documents, None) if is_new else check(template, allowed, everything, is_new=False)
     )
     assert seen[-1] == final
     assert len({str(state) for state in seen}) == {"add": 3, "stream": 6}.get(kind, 2)
 
 
-def interrupted(operation, folder, at):
+def interrupt(operation, folder, at):
     """Perform an operation in a forked process, with Ctrl-C before a line that handles an index.
 
     Returns the exit status, and the number of lines that it ran, or -1 if Ctrl-C ended it.
@@ -161,8 +171,8 @@ def interrupted(operation, folder, at):
 
 
 @pytest.mark.soak
-def test_interrupted_at_every_so_many_lines(tmp_path):
-    """Ctrl-C keeps what was encoded; it never tears a commit."""
+def test_ctrl_c_at_any_line_keeps_whole_commits(tmp_path):
+    """Ctrl-C keeps encoded documents and never tears a commit."""
     old = short(range(4))
     operation = Operation("stream", short(range(2 * workload.GROUP), 2))
     # Of a window whose vectors are there, some documents may not have theirs yet.
@@ -171,19 +181,19 @@ def test_interrupted_at_every_so_many_lines(tmp_path):
     template = tmp_path / "template"
     Operation("add", old).perform(template)
     shutil.copytree(template, tmp_path / "whole")
-    status, lines = interrupted(operation, tmp_path / "whole", -1)
+    status, lines = interrupt(operation, tmp_path / "whole", -1)
     assert status == 0
     seen = []
     for at in range(1, lines, lines // 50):
         folder = tmp_path / str(at)
         shutil.copytree(template, folder)
-        assert interrupted(operation, folder, at) == (0, -1), at
+        assert interrupt(operation, folder, at) == (0, -1), at
         assert verify(folder) == [], at
         with Index.open(folder) as index:
-            held = contents(index)
-            assert held in states, at
-            seen.append(states.index(held))
-            check_answers(index, held, [])
+            documents = contents(index)
+            assert documents in states, at
+            seen.append(states.index(documents))
+            check_answers(index, documents, [])
         operation.perform(folder)
         with Index.open(folder) as index:
             assert contents(index) == states[-1]

@@ -33,7 +33,7 @@ CHANGES = {
 COMMANDS = {
     "index": ["index", "changed.jsonl", "--quiet"],
     "small": ["index", "small.jsonl", "--existing", "--quiet"],
-    "delete": ["delete", *SWEPT["delete"].gone],
+    "delete": ["delete", *SWEPT["delete"].deleted_ids],
     "compact": ["compact"],
     "rebuild": ["compact", "--index-type", "IVF8,SQ8"],
     "import": ["import", "ready.jsonl", "--model", "fake", "--quiet"],
@@ -72,32 +72,32 @@ def attempt(place, name, arrange=lambda: None):
 
     def command():
         os.chdir(place)
-        met = arrange()
+        steps_met = arrange()
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = run([*COMMANDS[name], "-i", "index"])
-        return [code, err.getvalue(), 0 if met is None else len(met)]
+        return [code, err.getvalue(), 0 if steps_met is None else len(steps_met)]
 
-    status, told = in_child(command)
-    assert status == 0, told
-    return told
+    status, outcome = in_child(command)
+    assert status == 0, outcome
+    return outcome
 
 
 def check_outputs(place, name):
-    """Nothing is left but files and folders that are complete."""
-    found = {path.name for path in place.iterdir()} - {"index", *SOURCES}
-    assert found <= OUTPUTS.get(name, set())
-    if "copy" in found:
+    """Assert that all outputs are complete, and return their names."""
+    names = {path.name for path in place.iterdir()} - {"index", *SOURCES}
+    assert names <= OUTPUTS.get(name, set())
+    if "copy" in names:
         assert verify(place / "copy") == []
-    if "out.jsonl" in found:
+    if "out.jsonl" in names:
         lines = (place / "out.jsonl").read_text().splitlines()
         assert [json.loads(line)["id"] for line in lines] == sorted(before())
         assert (place / "out.encoder.json").exists()
-    return found
+    return names
 
 
 def check_index(place, *allowed, left=0):
-    """The index is sound, has one of these contents, and holds no useless files.
+    """Assert that the index is sound, has one of these contents, and holds no useless files.
 
     The next writer may have to remove `left` complete segments: if SQLite could not commit, it is
     unknown whether it finds the commit when it reopens its log.
@@ -112,22 +112,25 @@ def check_index(place, *allowed, left=0):
 
 
 def is_refused(place, name, arrange, left=0, *, cleared=lambda: None):
-    """Attempt a command and, where it is refused, once more after `cleared`; the steps met."""
-    code, said, met = attempt(place, name, arrange)
+    """Attempt a command and, if it is refused, again after `cleared`.
+
+    Returns whether it was refused and how many steps it met.
+    """
+    code, stderr, steps_met = attempt(place, name, arrange)
     cleared()
     check_outputs(place, name)
     done = CHANGES[name].steps(before())[-1] if name in CHANGES else before()
     if code:
         # One clear line, with the exit code of a full or failing disk.
-        (line,) = [one for one in said.splitlines() if one.startswith("retriever:")]
-        assert (code, line) == (2, said.splitlines()[-1]), said
+        (line,) = [row for row in stderr.splitlines() if row.startswith("retriever:")]
+        assert (code, line) == (2, stderr.splitlines()[-1]), stderr
         assert "the disk" in line
-        assert "Traceback" not in said
+        assert "Traceback" not in stderr
         check_index(place, before(), done, left=left)
         assert attempt(place, name)[0] == 0
     assert check_outputs(place, name) == OUTPUTS.get(name, set())
     check_index(place, done)
-    return code != 0, met
+    return code != 0, steps_met
 
 
 @pytest.mark.parametrize(
@@ -140,11 +143,13 @@ def is_refused(place, name, arrange, left=0, *, cleared=lambda: None):
 @pytest.mark.parametrize(
     "kinds", [("fsync",), ("open", "os.link", "os.mkdir", "os.rename")], ids=["fsync", "names"]
 )
-def test_a_step_that_the_disk_refuses(template, tmp_path, name, kinds):
-    failed, number, met = 0, 0, 0
+def test_command_whose_disk_step_fails_is_one_line_and_can_be_repeated(
+    template, tmp_path, name, kinds
+):
+    failed, number, steps_met = 0, 0, 0
 
     def failing():
-        """Makes the step with this number among these kinds fail; returns the steps so far."""
+        """Let the step with this number among these kinds fail; return the steps so far."""
         seen = []
 
         def step(kind, subject):
@@ -157,11 +162,11 @@ def test_a_step_that_the_disk_refuses(template, tmp_path, name, kinds):
         steps.watch(step)
         return seen
 
-    while met >= number:
+    while steps_met >= number:
         number += 1
         place = tmp_path / str(number)
         shutil.copytree(template, place)
-        refused, met = is_refused(place, name, failing)
+        refused, steps_met = is_refused(place, name, failing)
         failed += refused
         shutil.rmtree(place)
     # These open the lock alone by themselves: the rest is SQLite's.
@@ -170,7 +175,7 @@ def test_a_step_that_the_disk_refuses(template, tmp_path, name, kinds):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of four megabytes."""
+    """The folder of a mounted file system of four megabytes."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = shutil.which("mount")
@@ -192,7 +197,7 @@ def small_disk(tmp_path):
     ],
     ids=["some", "all"],
 )
-def test_a_full_disk(template, small_disk, name, frees):
+def test_command_on_a_full_disk_is_one_line_and_can_be_repeated(template, small_disk, name, frees):
     filler, failed = small_disk / "filler", 0
     for free in frees:
         place = small_disk / str(free)

@@ -11,7 +11,7 @@ from retriever.index import Index
 from retriever.index.indexing.run import CommitSettings
 from tests.conftest import FakeEncoder
 from tests.crash.forked import in_child
-from tests.crash.steps import killed_copies
+from tests.crash.steps import yield_killed_copies
 
 SHORT = [Document(f"d{i}", f"text n{i}") for i in range(3)]
 LONG = Document("long", " ".join(f"w{i}." if i % 9 == 8 else f"w{i}" for i in range(200)))
@@ -19,8 +19,8 @@ LONG = Document("long", " ".join(f"w{i}." if i % 9 == 8 else f"w{i}" for i in ra
 OFTEN = CommitSettings(seconds=0, window_pieces=64)
 
 
-def add(folder):
-    """Returns how many passages were encoded."""
+def index_documents(folder):
+    """Index all documents and return the number of encoded passages."""
     encoder = FakeEncoder()
     with Index.create(folder, encoder=encoder) as index:
         index.add([*SHORT, LONG], commit=OFTEN)
@@ -28,7 +28,7 @@ def add(folder):
 
 
 def answers(folder):
-    """The best passages of some queries, all by their vectors."""
+    """Return the best passages of ten queries in dense mode."""
     with Index.open(folder, encoder=FakeEncoder()) as index:
         return [
             (hit.id, hit.start, round(hit.score, 5))
@@ -37,7 +37,7 @@ def answers(folder):
         ]
 
 
-def kept(folder):
+def count_unfinished(folder):
     with closing(sqlite3.connect(folder / "index.sqlite")) as database:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'unfinished'").fetchone():
             return 0
@@ -45,11 +45,11 @@ def kept(folder):
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
-def test_killed_before_each_step(tmp_path, every):
+def test_long_document_killed_before_each_step_resumes_without_reencoding(tmp_path, every):
     template = tmp_path / "template"
     with Index.create(template, encoder=FakeEncoder()) as index:
         index.add(SHORT[:1])
-    copies = killed_copies(template, tmp_path, add, every)
+    copies = yield_killed_copies(template, tmp_path, index_documents, every)
     whole = next(copies)
     expected_answers = answers(whole)
     with Index.open(whole) as index:
@@ -62,18 +62,18 @@ def test_killed_before_each_step(tmp_path, every):
     for folder in copies:
         assert verify(folder) == []
         with Index.open(folder) as index:
-            held = [document.id for document in index]
+            ids = [document.id for document in index]
             # A commit in the order of the source, and the long one as a whole.
-            assert held == [document.id for document in documents][: len(held)]
-            assert "long" not in held or index.spans("long") == spans
-            done = kept(folder) + len(held) - 1
+            assert ids == [document.id for document in documents][: len(ids)]
+            assert "long" not in ids or index.spans("long") == spans
+            done = count_unfinished(folder) + len(ids) - 1
         most = max(most, done)
-        status, encoded = in_child(lambda do=folder: add(do))
+        status, encoded = in_child(lambda do=folder: index_documents(do))
         assert status == 0, encoded
         # Nothing that was kept is encoded again.
-        assert encoded == (0 if "long" in held else expected - done)
+        assert encoded == (0 if "long" in ids else expected - done)
         assert verify(folder) == []
-        assert kept(folder) == 0
+        assert count_unfinished(folder) == 0
         with Index.open(folder) as index:
             assert (list(index), index.spans("long")) == (documents, spans)
         assert answers(folder) == expected_answers

@@ -9,15 +9,15 @@ from indexes.folder.verify import verify
 from retriever import CorpusReader, Index
 from retriever.index.indexing.run import CommitSettings
 from tests.conftest import FakeEncoder
-from tests.crash.steps import killed_copies
+from tests.crash.steps import yield_killed_copies
 
 
 def sources(folder):
     return [folder / "notes", folder / "c.jsonl"]
 
 
-def lay(folder, texts, records):
-    """Makes the sources: files of a folder by name, and records by id."""
+def write_sources(folder, texts, records):
+    """Write the sources: files of a folder by name, and records by id."""
     notes, lines = sources(folder)
     shutil.rmtree(notes, ignore_errors=True)
     notes.mkdir()
@@ -39,9 +39,9 @@ def refresh(index_folder):
         return index.refresh()
 
 
-def held(index_folder):
+def stored_texts(index_folder):
     with Index.open(index_folder, encoder=FakeEncoder()) as index:
-        return {one.id: one.text for one in index}
+        return {document.id: document.text for document in index}
 
 
 def expected(texts, records):
@@ -50,9 +50,9 @@ def expected(texts, records):
 
 @pytest.mark.parametrize("action", ["refresh", "index"])
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
-def test_killed_before_each_step(tmp_path, action, every):
+def test_refresh_killed_before_each_step_is_completed_by_the_next(tmp_path, action, every):
     template = tmp_path / "template"
-    lay(tmp_path, *BEFORE)
+    write_sources(tmp_path, *BEFORE)
 
     def perform(folder):
         if action == "refresh":
@@ -65,20 +65,20 @@ def test_killed_before_each_step(tmp_path, action, every):
     with Index.create(template, encoder=FakeEncoder()) as index:
         if action == "refresh":
             index.add(CorpusReader(sources(tmp_path), on_empty="yield"), remember=True)
-    lay(tmp_path, *CHANGED)
-    copies = killed_copies(template, tmp_path, perform, every)
-    assert held(next(copies)) == expected(*CHANGED)
+    write_sources(tmp_path, *CHANGED)
+    copies = yield_killed_copies(template, tmp_path, perform, every)
+    assert stored_texts(next(copies)) == expected(*CHANGED)
     for folder in copies:
         assert verify(folder) == []
         resumed = shutil.copytree(folder, folder.with_suffix(".resumed"))
         perform(resumed)
-        assert held(resumed) == expected(*CHANGED)
-        lay(tmp_path, *LATER)
+        assert stored_texts(resumed) == expected(*CHANGED)
+        write_sources(tmp_path, *LATER)
         with Index.open(folder) as index:
             remembers = bool(index.sources)
         if remembers:
             refresh(folder)
-            assert held(folder) == expected(*LATER)
+            assert stored_texts(folder) == expected(*LATER)
         else:
-            assert held(folder) == {}
-        lay(tmp_path, *CHANGED)
+            assert stored_texts(folder) == {}
+        write_sources(tmp_path, *CHANGED)

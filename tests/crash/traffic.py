@@ -35,7 +35,7 @@ class Clock:
         self.resident = []
 
     def running(self, enough=True):
-        """Whether to go on: until the time is over, and after it while there is not enough."""
+        """Return whether time is left or the required changes are not done."""
         passed = time.monotonic() - self._began
         over = passed >= self._seconds and enough
         if over or (not self.resident and passed >= self._seconds / 3):
@@ -44,7 +44,7 @@ class Clock:
 
 
 def resident():
-    """Bytes of this process that are in memory and no file's; 0 if it is unknown."""
+    """Return this process's anonymous resident memory in bytes, 0 if unknown."""
     try:
         pages, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
     except FileNotFoundError:
@@ -101,16 +101,18 @@ def write(folder, clock, kinds):
 
 
 def check_group(hits, group, what):
-    """Whether the group was found; AssertionError where part of it was, or two versions."""
-    found = [hit for hit in hits if hit.metadata["group"] == group]
-    seen = f"{what}: {[(hit.id, hit.metadata['version']) for hit in found]}"
-    assert len({hit.id for hit in found}) == len(found) in (0, SIZE), seen
-    assert len({hit.metadata["version"] for hit in found}) <= 1, seen
+    """Return whether the group was found; fail on a partial group or two versions."""
+    group_hits = [hit for hit in hits if hit.metadata["group"] == group]
+    seen = f"{what}: {[(hit.id, hit.metadata['version']) for hit in group_hits]}"
+    assert len({hit.id for hit in group_hits}) == len(group_hits) in (0, SIZE), seen
+    assert len({hit.metadata["version"] for hit in group_hits}) <= 1, seen
     for hit in hits:
-        told = hit.metadata
-        assert hit.id == f"{told['group']}-{told['item']}", seen
-        assert hit.passage == text_of(told["group"], told["item"], told["version"]), seen
-    return bool(found)
+        metadata = hit.metadata
+        assert hit.id == f"{metadata['group']}-{metadata['item']}", seen
+        assert hit.passage == text_of(metadata["group"], metadata["item"], metadata["version"]), (
+            seen
+        )
+    return bool(group_hits)
 
 
 def read(folder, clock, seed):

@@ -47,15 +47,18 @@ class Operation:
 
     kind: str  # add, stream, delete, where, compact, rebuild or recreate
     put: Contents = field(default_factory=dict)  # documents that it writes
-    gone: tuple[str, ...] = ()  # ids that it deletes
+    deleted_ids: tuple[str, ...] = ()  # ids that it deletes
     structure: str = "auto"  # the search structure that it builds
 
     def steps(self, before):
-        """What the index may hold while it runs, `before` first, the result last."""
+        """List the possible contents while it runs, from `before` to the final state."""
         if self.kind == "recreate":
             return [before, dict(self.put)]
         if self.kind in ("delete", "where"):
-            return [before, {id_: kept for id_, kept in before.items() if id_ not in self.gone}]
+            return [
+                before,
+                {id_: content for id_, content in before.items() if id_ not in self.deleted_ids},
+            ]
         if self.kind in ("compact", "rebuild"):
             return [before]
         size = len(self.put) if self.kind == "add" else GROUP
@@ -75,10 +78,10 @@ class Operation:
             elif self.kind == "rebuild":
                 index.rebuild(StructureSettings(self.structure))
             elif self.kind == "delete":
-                index.delete(self.gone)
+                index.delete(self.deleted_ids)
             elif self.kind == "where":
                 # Every id to delete, by its number.
-                numbers = ", ".join(id_.removeprefix("d") for id_ in self.gone)
+                numbers = ", ".join(id_.removeprefix("d") for id_ in self.deleted_ids)
                 index.delete_where(f"number in ({numbers})")
             else:
                 commit = CommitSettings() if self.kind == "add" else STREAMED
@@ -105,17 +108,17 @@ LIFE = (
     Operation("add", OLD),
     Operation("rebuild", structure="IVF4,Flat"),
     Operation("add", YOUNG),
-    Operation("delete", gone=("d0", "d7", "d119", "d120", "d139")),
+    Operation("delete", deleted_ids=("d0", "d7", "d119", "d120", "d139")),
 )
 SWEPT = {
     # Of one document the metadata alone.
     "small": Operation("add", {**short((1, 121, 300), 2), "d5": (OLD["d5"][0], 2)}),
     "add": Operation("add", short((1, 121, *range(300, 312)), 2)),
     "stream": Operation("stream", short(range(110, 130), 2)),
-    "delete": Operation("delete", gone=("d2", "d122", "d138")),
-    "where": Operation("where", gone=("d3", "d123")),
+    "delete": Operation("delete", deleted_ids=("d2", "d122", "d138")),
+    "where": Operation("where", deleted_ids=("d3", "d123")),
     # More than half of the younger segment, which is therefore rewritten.
-    "merge": Operation("delete", gone=tuple(f"d{i}" for i in range(121, 135))),
+    "merge": Operation("delete", deleted_ids=tuple(f"d{i}" for i in range(121, 135))),
     "compact": Operation("compact"),
     "rebuild": Operation("rebuild", structure="IVF8,SQ8"),
     "recreate": Operation("recreate", short(range(4, 30), 3)),
@@ -134,31 +137,31 @@ def make(folder):
 
 
 def before():
-    """What it holds."""
-    held = {}
+    """Return the contents of the index of `LIFE`."""
+    documents = {}
     for operation in LIFE:
-        held = operation.steps(held)[-1]
-    return held
+        documents = operation.steps(documents)[-1]
+    return documents
 
 
 def contents(index):
-    """Every document that a dense search can return."""
+    """Return all documents by a dense search: id to text and version."""
     hits = index.search("any", SearchSettings(mode="dense", k=1000))
     assert index.info()["documents"] == len(hits)
     return {hit.id: (hit.passage, hit.metadata["version"]) for hit in hits}
 
 
-def check_answers(index, held, dead):
-    """Each document held is found by BM25, by its vector and by its metadata; no dead text is."""
-    texts = [text for text, _ in held.values()]
+def check_answers(index, documents, dead):
+    """Assert that BM25, vectors and metadata find `documents`, and that no `dead` text is found."""
+    texts = [text for text, _ in documents.values()]
     bm25 = SearchSettings(mode="bm25", k=2)
     tags = [text.split()[0] for text in texts]
-    for id_, hits in zip(held, index.search_many(tags, bm25), strict=True):
+    for id_, hits in zip(documents, index.search_many(tags, bm25), strict=True):
         assert [hit.id for hit in hits] == [id_]
     dense = SearchSettings(mode="dense", k=1)
-    for id_, (hit,) in zip(held, index.search_many(texts, dense), strict=True):
+    for id_, (hit,) in zip(documents, index.search_many(texts, dense), strict=True):
         assert (hit.id, hit.dense) == (id_, 1.0)
-    id_, (text, version) = next(iter(held.items()))
-    (found,) = index.search(text, where=f"number = {id_[1:]} and version = {version}")
-    assert found.id == id_
+    id_, (text, version) = next(iter(documents.items()))
+    (hit,) = index.search(text, where=f"number = {id_[1:]} and version = {version}")
+    assert hit.id == id_
     assert not any(index.search_many((text.split()[0] for text in dead), bm25))

@@ -49,7 +49,7 @@ def test_the_commands_page_names_every_command_and_option():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_examples_are_understood(page, monkeypatch, tmp_path):
+def test_every_example_command_parses(page, monkeypatch, tmp_path):
     assert page.name != "commands.md" or len(examples(page.read_text())) > 30
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tuned").mkdir()
@@ -69,7 +69,7 @@ def test_examples_are_understood(page, monkeypatch, tmp_path):
 
 
 def examples(page):
-    """The commands in blocks of code that can be run as they are: usage lines are left out."""
+    """List the commands in blocks of code, without usage lines."""
     blocks = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     text = "".join(blocks).replace("\\\n", " ")
     lines = re.findall(r"^ *(retriever \S.*)$", text, re.MULTILINE)
@@ -81,32 +81,32 @@ def without_code(text):
 
 
 def anchors(text):
-    """The anchors that GitHub gives the headings of a page."""
-    found = Counter()
+    """Yield the anchors that GitHub gives the headings of a page."""
+    slug_counts = Counter()
     for heading in re.findall(r"^#+ (.*)$", without_code(text), re.MULTILINE):
         words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
         slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
         # Of equal headings the later ones get a number.
-        yield f"{slug}-{found[slug]}" if found[slug] else slug
-        found[slug] += 1
+        yield f"{slug}-{slug_counts[slug]}" if slug_counts[slug] else slug
+        slug_counts[slug] += 1
 
 
 def broken_links(text, folder):
-    """The links of a page in a folder that lead nowhere: to no file, or to no heading."""
+    """Yield the links of a page in `folder` that lead to no file or no heading."""
     for link in re.findall(r"\]\(([^)\s]+)\)", without_code(text)):
         if link.startswith(("http://", "https://")):
             continue
         name, _, anchor = link.partition("#")
         target = (folder / name).resolve()
-        found = target.exists() and target.is_relative_to(ROOT)
-        if found and anchor:
-            found = anchor in anchors(target.read_text() if name else text)
-        if not found:
+        target_exists = target.exists() and target.is_relative_to(ROOT)
+        if target_exists and anchor:
+            target_exists = anchor in anchors(target.read_text() if name else text)
+        if not target_exists:
             yield link
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_files_and_headings_and_files_that_are_named_exist(page):
+def test_links_and_named_files_of_each_page_exist(page):
     text = page.read_text()
     assert not list(broken_links(text, page.parent))
     named = re.findall(r"`((?:cli|eval|retriever|indexes|tests|docs|benchmarks)/[\w./-]+)`", text)
@@ -119,7 +119,7 @@ def test_links_of_a_made_page_lead_to_files_and_headings(maker):
     assert not list(broken_links(page, ROOT / "docs"))
 
 
-def test_places_in_shown_output_are_where_the_text_stands():
+def test_line_numbers_in_printed_output_match_the_page():
     lines = (ROOT / "docs/index-format.md").read_text().splitlines()
     readme = (ROOT / "README.md").read_text()
     places = re.findall(r"index-format\.md:(\d+)-\d+", readme)
@@ -127,23 +127,23 @@ def test_places_in_shown_output_are_where_the_text_stands():
     assert lines[int(places[0]) - 1] == "## Recovery"
     assert "## Recovery | what happened | what is done |" in readme
     commands = (ROOT / "docs/commands.md").read_text()
-    shown = re.search(
+    session = re.search(
         r"retriever get index-format\.md:(\d+)-(\d+) .*\n```\n```\n([^`]*)```", commands
     )
-    first, last = int(shown[1]), int(shown[2])
-    assert shown[3].splitlines() == lines[first - 1 : last]
+    first, last = int(session[1]), int(session[2])
+    assert session[3].splitlines() == lines[first - 1 : last]
 
 
 def test_every_page_can_be_reached_from_the_readme():
-    reached, waiting = set(), [ROOT / "README.md"]
-    while waiting:
-        page = waiting.pop()
-        reached.add(page)
+    linked_pages, pending = set(), [ROOT / "README.md"]
+    while pending:
+        page = pending.pop()
+        linked_pages.add(page)
         for link in re.findall(r"\]\(([^)\s#]+\.md)", page.read_text()):
             target = (page.parent / link).resolve()
-            if target not in reached and target.exists():
-                waiting.append(target)
-    assert set(PAGES) <= reached
+            if target not in linked_pages and target.exists():
+                pending.append(target)
+    assert set(PAGES) <= linked_pages
 
 
 def test_the_site_has_every_page():
@@ -169,7 +169,7 @@ def test_the_example_in_the_readme_runs(tmp_path, monkeypatch):
     exec(compile(example, "README.md", "exec"), {})
 
 
-def test_the_example_of_moving_an_index_runs(tmp_path, monkeypatch):
+def test_the_python_example_of_moving_md_runs(tmp_path, monkeypatch):
     pytest.importorskip("layer_retriever_minilm")
     from retriever import Index
 
@@ -186,7 +186,10 @@ def test_the_example_of_moving_an_index_runs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def shell(tmp_path):
-    """Runs the commands of a page, `retriever serve` until the test ends and on `shell.port`."""
+    """Return a function that runs a command of a page.
+
+    `retriever serve` runs on `shell.port` until the test ends.
+    """
     pytest.importorskip("layer_retriever_minilm")
     pytest.importorskip("fastapi")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -194,12 +197,12 @@ def shell(tmp_path):
     options = {"cwd": tmp_path, "env": {**os.environ, "PATH": path, **caches}, "text": True}
     services = []
 
-    def run(asked):
-        if asked[:2] != ["retriever", "serve"]:
-            return subprocess.run(asked, capture_output=True, **options)
-        asked = [*asked, "--port", run.port]
-        services.append(subprocess.Popen(asked, stdout=subprocess.PIPE, **options))
-        return subprocess.CompletedProcess(asked, 0, services[0].stdout.readline(), "")
+    def run(command):
+        if command[:2] != ["retriever", "serve"]:
+            return subprocess.run(command, capture_output=True, **options)
+        command = [*command, "--port", run.port]
+        services.append(subprocess.Popen(command, stdout=subprocess.PIPE, **options))
+        return subprocess.CompletedProcess(command, 0, services[0].stdout.readline(), "")
 
     # Other programs may use the port of the page.
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -223,9 +226,9 @@ def test_the_session_with_the_service_answers_what_the_page_says(page, shell, tm
     corpus, *steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
     (tmp_path / "ships.jsonl").write_text(corpus[1])
     for command, expected in steps:
-        asked = shlex.split(command.replace("8765", shell.port).removesuffix(" &"))
-        assert asked[0] in ("retriever", "curl")
-        done = shell(asked)
+        arguments = shlex.split(command.replace("8765", shell.port).removesuffix(" &"))
+        assert arguments[0] in ("retriever", "curl")
+        done = shell(arguments)
         assert done.returncode == 0, done.stderr
         assert done.stdout.replace(shell.port, "8765").strip() == expected.strip(), command
 
@@ -245,24 +248,26 @@ def test_the_tutorials_run(shell, tmp_path, postgres_url):
     blocks = re.findall(r"^```\n(.*?)^```", text, re.M | re.S)
     commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
     assert len(commands) > 15
-    for asked in commands:
-        if "--config" in asked and not (tmp_path / "tuned/tuned.toml").exists():
+    for command in commands:
+        if "--config" in command and not (tmp_path / "tuned/tuned.toml").exists():
             # `tune` said to keep the defaults.
-            place = asked.index("--config")
-            asked[place : place + 2] = []
-        done = shell(asked)
+            place = command.index("--config")
+            command[place : place + 2] = []
+        done = shell(command)
         # The candidate is the baseline; there may be too few questions to tell.
-        assert done.returncode in ((0, 4) if asked[1] == "gate" else (0,)), done.stderr
-        assert done.stdout or "--run" in asked or asked[1] in ("index", "refresh"), asked
+        assert done.returncode in ((0, 4) if command[1] == "gate" else (0,)), done.stderr
+        assert done.stdout or "--run" in command or command[1] in ("index", "refresh"), command
 
 
 def session(page, heading):
-    """The Python of a section and what it prints, by the page."""
+    """Return the Python code of a section and the output that the page shows for it."""
     _, section = re.split(
         rf"^##+ {heading}$", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE
     )
-    found = re.search(r"^```python\n(.*?)^```\n\n```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
-    return found[1], found[2]
+    blocks = re.search(
+        r"^```python\n(.*?)^```\n\n```\n(.*?)^```", section, re.DOTALL | re.MULTILINE
+    )
+    return blocks[1], blocks[2]
 
 
 @pytest.mark.parametrize(

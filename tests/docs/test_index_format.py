@@ -33,7 +33,7 @@ def examples(language):
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def test_the_view_is_read_by_sqlite_utils(folder):
+def test_sqlite_utils_commands_of_the_page_read_the_view(folder):
     commands = [line for block in examples("") for line in block.splitlines()]
     commands = [line for line in commands if line.startswith("sqlite-utils ")]
     printed = [
@@ -58,7 +58,7 @@ def test_the_python_example_of_the_view_runs(folder, capsys):
     assert capsys.readouterr().out == "new Trains 1\n"
 
 
-def test_the_tables_of_the_page_are_those_of_an_index(folder):
+def test_the_page_describes_every_table_of_an_index(folder):
     section = PAGE.partition("\n## Tables\n")[2].partition("\n## ")[0]
     described = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
@@ -66,7 +66,7 @@ def test_the_tables_of_the_page_are_those_of_an_index(folder):
         assert described == {name for (name,) in rows}
 
 
-def test_the_page_names_the_format_of_this_release():
+def test_the_page_names_the_current_format_version():
     assert f"It is {FORMAT_VERSION}." in PAGE
     assert re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE) == [
         str(number) for number in range(1, FORMAT_VERSION + 1)

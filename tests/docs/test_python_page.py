@@ -23,13 +23,13 @@ def test_the_page_has_every_public_name():
         assert f"### `{name}`" in PAGE or f"| `{name}` |" in PAGE, name
 
 
-def test_members_of_a_base_without_an_entry_are_listed_with_the_class():
+def test_members_of_an_unlisted_base_class_are_listed_with_the_class():
     assert "#### `Index.add`" in PAGE
     assert "#### `Index.search`" in PAGE
     assert "ReadableIndex" not in PAGE
 
 
-def test_public_names_are_what_the_package_offers():
+def test_public_names_equal_the_attributes_of_the_package():
     listed = set(MAKER["public_names"]("retriever"))
     offered = {name for name in dir(retriever) if not name.startswith("_")}
     assert listed == {name for name in offered if not _is_module(getattr(retriever, name))}
@@ -39,10 +39,12 @@ def _is_module(value):
     return type(value).__name__ == "module"
 
 
-def test_a_public_name_that_the_page_does_not_place_is_an_error(monkeypatch):
-    known = MAKER["public_names"]
-    place = MAKER["reference"].__globals__
-    monkeypatch.setitem(place, "public_names", lambda package: known(package) | {"Forgotten": int})
+def test_a_public_name_without_a_place_on_the_page_is_an_error(monkeypatch):
+    public_names = MAKER["public_names"]
+    namespace = MAKER["reference"].__globals__
+    monkeypatch.setitem(
+        namespace, "public_names", lambda package: public_names(package) | {"Forgotten": int}
+    )
     with pytest.raises(SystemExit, match="Forgotten"):
         MAKER["reference"]()
 

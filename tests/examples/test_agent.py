@@ -37,7 +37,7 @@ def test_the_commands_of_the_skill_run(retriever, fake_encoder, tmp_path, monkey
 
 
 @pytest.mark.parametrize(("name", "key"), [("mcp.json", "mcpServers"), ("vscode.json", "servers")])
-def test_the_settings_of_clients_start_the_server(retriever, name, key):
+def test_server_commands_in_client_settings_are_valid(retriever, name, key):
     (server,) = json.loads((FOLDER / name).read_text())[key].values()
     assert server["command"] == "retriever"
     assert server["args"][0] == "mcp"

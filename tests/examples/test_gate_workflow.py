@@ -15,11 +15,13 @@ TOPICS = [f"{color} {thing}" for color in ("red", "blue", "old") for thing in ("
 
 @pytest.fixture
 def step(tmp_path, write_jsonl):
-    """Runs a step of the workflow in a repository."""
+    """Return a function that runs a step of the workflow in a repository."""
     pytest.importorskip("layer_retriever_minilm")
     numbered = list(enumerate(TOPICS))
-    write_jsonl(*({"id": f"d{n}", "text": f"A {one}."} for n, one in numbered), name="corpus.jsonl")
-    write_jsonl(*({"id": f"q{n}", "text": one} for n, one in numbered), name="questions.jsonl")
+    write_jsonl(
+        *({"id": f"d{n}", "text": f"A {topic}."} for n, topic in numbered), name="corpus.jsonl"
+    )
+    write_jsonl(*({"id": f"q{n}", "text": topic} for n, topic in numbered), name="questions.jsonl")
     (tmp_path / "qrels.txt").write_text("".join(f"q{n} 0 d{n} 1\n" for n, _ in numbered))
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
@@ -38,7 +40,7 @@ def step(tmp_path, write_jsonl):
     return run
 
 
-def test_the_steps_of_the_workflow_run(step, tmp_path):
+def test_each_step_of_the_example_workflow_runs(step, tmp_path):
     assert step("Rank the questions").returncode == 0
     new = (tmp_path / "new.run").read_text()
     (tmp_path / "main.run").write_text(new)

@@ -34,7 +34,7 @@ POOLS = records({"qid": "q1", "candidates": ["b"]}, {"qid": "q2", "candidates": 
 
 @pytest.fixture
 def tables(tmp_path, fake_encoder, monkeypatch):
-    """Runs the script on a set of some files."""
+    """Return a function that runs the script on a question set of `files`."""
 
     def run(files):
         dataset = question_samples.write(tmp_path / "my_set", files)
@@ -46,31 +46,29 @@ def tables(tmp_path, fake_encoder, monkeypatch):
     return run
 
 
-def test_the_files_of_mteb_have_its_scores_and_intervals_and_every_query_has_its_own(
-    tables, capsys
-):
+def test_output_has_mteb_scores_with_intervals_and_scores_of_each_query(tables, capsys):
     output = tables(FILES)
     assert "R@100    value" in capsys.readouterr().out
-    found = mteb.ResultCache(output).load_results(include_remote=False)
+    results = mteb.ResultCache(output).load_results(include_remote=False)
     names = {f"layer-retriever/default-{mode}" for mode in ("dense", "bm25", "hybrid")}
-    assert names < set(found.to_dataframe().columns)
+    assert names < set(results.to_dataframe().columns)
     lines = (output / "queries/LocalMySet.jsonl").read_text().splitlines()
-    queries = [json.loads(one) for one in lines]
-    assert [one["query"] for one in queries] == ["q1", "q2"]
-    for result in found.model_results:
+    queries = [json.loads(line) for line in lines]
+    assert [query["query"] for query in queries] == ["q1", "q2"]
+    for result in results.model_results:
         mode = result.model_name.rpartition("-")[2]
         (scores,) = result.task_results[0].scores["test"]
-        mean = sum(one[mode]["nDCG@10"] for one in queries) / 2
+        mean = sum(query[mode]["nDCG@10"] for query in queries) / 2
         assert scores["ndcg_at_10"] == pytest.approx(mean, abs=1e-5)
         assert scores["nDCG@10 low"] <= scores["nDCG@10"] <= scores["nDCG@10 high"]
         run = read_run(output / f"queries/LocalMySet-{mode}.run")
         again = evaluate(run, read_qrels(output / "queries/LocalMySet.qrels"), ["nDCG@10"])
         assert again.means["nDCG@10"] == pytest.approx(mean)
-    (bm25,) = [one for one in found.model_results if one.model_name.endswith("bm25")]
+    (bm25,) = [result for result in results.model_results if result.model_name.endswith("bm25")]
     assert bm25.task_results[0].main_score == 1
 
 
-def test_pools_are_ranked_as_they_are(tables):
+def test_a_set_with_pools_ranks_the_candidates_of_each_query_only(tables):
     output = tables(FILES | {"candidates.test.jsonl": POOLS})
     run = read_run(output / "queries/LocalMySet-hybrid.run")
     assert {query: set(scores) for query, scores in run.items()} == {"q1": {"b"}, "q2": {"b", "c"}}

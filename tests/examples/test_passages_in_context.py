@@ -56,7 +56,7 @@ def write(dataset, context, output):
         ),
     ],
 )
-def test_each_text_is_read_with_its_context(dataset, tmp_path, context, first, middle, alone):
+def test_each_passage_gets_its_title_or_neighbors(dataset, tmp_path, context, first, middle, alone):
     done = write(dataset, context, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     texts = read_question_set(tmp_path / "out", "test").passages
@@ -68,7 +68,7 @@ def test_each_text_is_read_with_its_context(dataset, tmp_path, context, first, m
     assert "exists; name another folder" in again.stderr
 
 
-def test_lists_that_are_not_documents_are_refused(dataset, tmp_path):
+def test_candidate_lists_with_contradicting_neighbors_are_refused(dataset, tmp_path):
     with (dataset / "candidates.test.jsonl").open("a") as file:
         file.write(json.dumps({"qid": "q3", "candidates": ["a-1", "a-0"]}) + "\n")
     done = write(dataset, "neighbors", tmp_path / "out")

@@ -26,7 +26,7 @@ def records(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_thousands_of_valid_documents_with_unique_ids_and_texts(corpus):
+def test_corpus_has_thousands_of_valid_documents_with_unique_ids_and_texts(corpus):
     path, finished = corpus
     documents = records(path)
     assert len(documents) >= 3000
@@ -45,7 +45,7 @@ def test_thousands_of_valid_documents_with_unique_ids_and_texts(corpus):
     assert finished.stdout == ""
 
 
-def test_known_documents_are_there_with_their_place_and_private_ones_are_not(corpus):
+def test_corpus_has_public_objects_with_their_place_and_no_private_ones(corpus):
     documents = {document["id"]: document for document in records(corpus[0])}
     loads = documents["json.loads"]
     assert (loads["module"], loads["kind"]) == ("json", "function")
@@ -64,13 +64,14 @@ def test_known_documents_are_there_with_their_place_and_private_ones_are_not(cor
         assert document["module"].split(".")[0] not in {"test", "idlelib", "lib2to3"}
 
 
-def test_a_limit_keeps_the_first_documents_and_what_cannot_be_written_is_one_error(
-    corpus, tmp_path
-):
+def test_limit_keeps_the_first_documents_and_bad_arguments_are_one_error(corpus, tmp_path):
     run("--output", tmp_path / "again.jsonl", "--limit", 7)
     assert records(tmp_path / "again.jsonl") == records(corpus[0])[:7]
-    for name, limit, said in (("c.jsonl", 0, "--limit"), ("absent/c.jsonl", 1, "cannot write the")):
+    for name, limit, message in (
+        ("c.jsonl", 0, "--limit"),
+        ("absent/c.jsonl", 1, "cannot write the"),
+    ):
         finished = run("--output", tmp_path / name, "--limit", limit, check=False)
         assert finished.returncode == 2
-        assert said in finished.stderr.splitlines()[-1]
+        assert message in finished.stderr.splitlines()[-1]
     assert [child.name for child in tmp_path.iterdir()] == ["again.jsonl"]

@@ -41,7 +41,7 @@ def html(tmp_path):
     return tmp_path / "html"
 
 
-def test_pages_with_their_headings_and_the_index_as_questions(html, tmp_path):
+def test_python_docs_pages_get_outlines_and_index_entries_become_questions(html, tmp_path):
     run("python-docs", html, "--output", tmp_path / "set")
     *_, page = CorpusReader([tmp_path / "set/corpus.jsonl"])
     assert (page.id, page.title) == ("reference/a.html", "Expressions")
@@ -67,26 +67,26 @@ def test_pages_with_their_headings_and_the_index_as_questions(html, tmp_path):
     ]
     (tmp_path / "hits.jsonl").write_text("".join(json.dumps(hit) + "\n" for hit in hits))
     run("places", tmp_path / "set", "--hits", tmp_path / "hits.jsonl", "--output", tmp_path / "run")
-    found = [line.split()[2] for line in (tmp_path / "run").read_text().splitlines()]
-    assert found == ["reference/a.html/elsewhere", "reference/a.html"]
+    ids = [line.split()[2] for line in (tmp_path / "run").read_text().splitlines()]
+    assert ids == ["reference/a.html/elsewhere", "reference/a.html"]
 
 
-def test_topics_of_a_source_are_the_headings_of_a_document(tmp_path):
+def test_medquad_topics_become_headings_of_one_document_per_source(tmp_path):
     records = [("CDC_1", "Flu", "It spreads."), ("CDC_2", "Flu", "Rest."), ("X_1", "Other", "No.")]
     rows = {
         "corpus.jsonl": [{"id": i, "title": title, "text": text} for i, title, text in records],
         "queries.all.jsonl": [{"id": f"q_{i}", "text": f"About {i}?"} for i, *_ in records],
     }
     (tmp_path / "medquad").mkdir()
-    for name, some in rows.items():
-        (tmp_path / "medquad" / name).write_text("".join(json.dumps(one) + "\n" for one in some))
+    for name, records in rows.items():
+        (tmp_path / "medquad" / name).write_text("".join(json.dumps(row) + "\n" for row in records))
     qrels = "".join(f"q_{i} 0 {i} 1\n" for i, *_ in records)
     (tmp_path / "medquad/qrels.all.tsv").write_text(qrels)
     run("medquad", tmp_path / "medquad", "--output", tmp_path / "set")
     (chapter,) = CorpusReader([tmp_path / "set/corpus.jsonl"])
     assert chapter.text == "Flu\n\nIt spreads.\n\nRest."
-    found = {
-        one["question"]: chapter.text[one["start"] : one["stop"]]
-        for one in lines(tmp_path / "set/places.jsonl")
+    answers = {
+        place["question"]: chapter.text[place["start"] : place["stop"]]
+        for place in lines(tmp_path / "set/places.jsonl")
     }
-    assert found == {"About CDC_1?": "It spreads.", "About CDC_2?": "Rest."}
+    assert answers == {"About CDC_1?": "It spreads.", "About CDC_2?": "Rest."}

@@ -9,7 +9,7 @@ SCRIPT = Path(__file__).parents[2] / "examples/sets_with_names.py"
 TEXT = "Bees\n\nMake honey.\n\nAnts\n\nMake hills."
 
 
-def test_sections_become_files_with_names_of_each_kind(tmp_path):
+def test_sections_become_files_named_in_each_style(tmp_path):
     marks = [[0, "heading", "Bees", 1], [TEXT.index("Ants"), "heading", "Ants", 1]]
     document = {"id": "insects", "title": "I", "text": TEXT, "outline": marks}
     place = {"query": "q0", "id": "insects", "start": TEXT.index("hills"), "stop": len(TEXT)}

@@ -5,7 +5,7 @@ from pathlib import Path
 import retriever
 
 
-def test_the_script_uses_every_name_but_the_errors_that_it_need_not_catch():
+def test_user_script_uses_every_exported_name_except_error_classes():
     text = Path(__file__).with_name("user_script.py").read_text()
     public = [name for name in dir(retriever) if _is_api(name, getattr(retriever, name))]
     assert len(public) > 30

@@ -21,7 +21,7 @@ def _run(command, **options):
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory):
-    """A new environment in which nothing but the wheel and what it asks for is installed."""
+    """The folder of a new environment with only the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("wheel")
     # Other processes that test may build in the same place.
     source = folder / "source"
@@ -43,32 +43,32 @@ def _environment(clean, **more):
 
 
 @pytest.mark.soak
-def test_the_wheel_does_the_main_job_in_a_clean_environment(clean, tmp_path):
+def test_installed_wheel_indexes_queries_and_verifies_without_torch(clean, tmp_path):
     (tmp_path / "corpus.jsonl").write_text(
         '{"id": "a", "text": "The cat sat on the mat."}\n'
         '{"id": "b", "text": "Prices fell by 3.5% on Tuesday."}\n'
     )
     environment = _environment(clean)
     assert not list((clean / "env/lib").glob("python3*/site-packages/torch"))
-    size = sum(one.lstat().st_blocks * 512 for one in (clean / "env").rglob("*"))
+    size = sum(path.lstat().st_blocks * 512 for path in (clean / "env").rglob("*"))
     assert size < 530 * 2**20
     _run(["retriever", "index", "corpus.jsonl"], cwd=tmp_path, env=environment)
-    found = _run(
+    done = _run(
         ["retriever", "query", "feline", "-k", "1", "--json"], cwd=tmp_path, env=environment
     )
-    assert json.loads(found.stdout)["id"] == "a"
+    assert json.loads(done.stdout)["id"] == "a"
     assert _run(["retriever", "verify"], cwd=tmp_path, env=environment).stdout.endswith("sound\n")
 
 
 @pytest.mark.soak
-def test_the_environment_runs_the_wheel_and_not_the_checkout(clean, tmp_path):
+def test_packages_are_imported_from_the_wheel_not_the_checkout(clean, tmp_path):
     program = "import retriever, indexes, cli, eval as e; print(retriever.__file__, e.__file__)"
-    found = _run([str(clean / "env/bin/python"), "-c", program], cwd=tmp_path)
-    assert all(str(clean) in path for path in found.stdout.split())
+    done = _run([str(clean / "env/bin/python"), "-c", program], cwd=tmp_path)
+    assert all(str(clean) in path for path in done.stdout.split())
 
 
 @pytest.mark.soak
-def test_without_faiss_an_index_without_a_structure_answers_every_query(clean, tmp_path):
+def test_without_faiss_a_flat_index_answers_queries_in_every_mode(clean, tmp_path):
     (tmp_path / "corpus.jsonl").write_text(
         '{"id": "a", "text": "The cat sat on the mat."}\n{"id": "b", "text": "Prices fell."}\n'
     )
@@ -86,8 +86,8 @@ def test_without_faiss_an_index_without_a_structure_answers_every_query(clean, t
     _run([*batch, "without.run"], cwd=tmp_path, env=environment)
     assert (tmp_path / "with.run").read_text() == (tmp_path / "without.run").read_text()
     for mode in ("bm25", "hybrid", "dense"):
-        found = _run(["retriever", "query", "cat", "--mode", mode], cwd=tmp_path, env=environment)
-        assert "a" in found.stdout
+        done = _run(["retriever", "query", "cat", "--mode", mode], cwd=tmp_path, env=environment)
+        assert "a" in done.stdout
     command = ["retriever", "compact", "--index-type", "HNSW16"]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False

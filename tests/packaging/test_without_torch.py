@@ -37,13 +37,13 @@ print(json.dumps([codes, sorted(heavy)]), file=sys.stderr)
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory):
-    """Everything that is installed here but for what a light installation leaves out."""
+    """A folder of links to the installed packages without those of `LEFT_OUT`."""
     folder = tmp_path_factory.mktemp("light")
     for place in filter(os.path.isdir, sys.path):
         if "-packages" in place:
-            for one in Path(place).iterdir():
-                if not one.name.startswith(LEFT_OUT) and not (folder / one.name).exists():
-                    (folder / one.name).symlink_to(one)
+            for path in Path(place).iterdir():
+                if not path.name.startswith(LEFT_OUT) and not (folder / path.name).exists():
+                    (folder / path.name).symlink_to(path)
     return folder
 
 
@@ -67,16 +67,16 @@ def _run(commands, folder, *options, **environment):
 
 
 @pytest.mark.parametrize("installed", [True, False], ids=["torch", "no torch"])
-def test_searching_needs_no_torch(installed, light, tmp_path):
+def test_indexing_and_searching_import_no_torch(installed, light, tmp_path):
     path = os.pathsep.join(map(str, (ROOT, light)))
     alone = () if installed else ("-S",)
-    said = _run(USING, tmp_path, *alone, PYTHONPATH=str(ROOT) if installed else path)
-    codes, heavy = json.loads(said.splitlines()[-1])
-    assert codes == dict.fromkeys(USING, 0), said
+    stderr = _run(USING, tmp_path, *alone, PYTHONPATH=str(ROOT) if installed else path)
+    codes, heavy = json.loads(stderr.splitlines()[-1])
+    assert codes == dict.fromkeys(USING, 0), stderr
     assert heavy == []
 
 
-def test_what_needs_torch_says_how_to_install_it(light, tmp_path):
+def test_commands_that_need_torch_say_how_to_install_it(light, tmp_path):
     commands = [
         "index corpus.jsonl -i my.index --device cuda",
         "index corpus.jsonl -i my.index --model ::backend=torch",
@@ -85,8 +85,8 @@ def test_what_needs_torch_says_how_to_install_it(light, tmp_path):
         "train meta corpus.jsonl --source ::layers=1 --source ::layers=2 --method unsup --output m",
     ]
     path = os.pathsep.join(map(str, (ROOT, light)))
-    *said, last = _run(commands, tmp_path, "-S", PYTHONPATH=path).splitlines()
+    *messages, last = _run(commands, tmp_path, "-S", PYTHONPATH=path).splitlines()
     assert set(json.loads(last)[0].values()) == {2}
-    assert len(said) == len(commands)
+    assert len(messages) == len(commands)
     remedy = 'not installed: pip install "layer-retriever[torch]"'
-    assert all(line.endswith(remedy) for line in said), said
+    assert all(line.endswith(remedy) for line in messages), messages

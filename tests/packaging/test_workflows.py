@@ -25,7 +25,7 @@ def steps(workflow):
 
 
 @pytest.mark.parametrize("file", [*sorted((ROOT / ".github").rglob("*.yml")), COMPOSE], ids=str)
-def test_every_file_parses(file):
+def test_every_workflow_and_compose_file_is_valid_yaml(file):
     assert yaml.safe_load(file.read_text())
 
 
@@ -34,24 +34,26 @@ def test_actions_are_pinned_and_permissions_are_named(workflow):
     text = workflow.read_text()
     used = re.findall(r"uses: (.*)", text)
     assert len(used) == sum("uses" in step for step in steps(workflow)) > 0
-    assert not [one for one in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", one)]
-    assert len(set(used)) == len({one.partition("@")[0] for one in used})
+    assert not [
+        action for action in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", action)
+    ]
+    assert len(set(used)) == len({action.partition("@")[0] for action in used})
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
 
 
-def test_the_targets_that_workflows_make_exist():
-    made = {
+def test_make_targets_of_workflows_exist():
+    targets = {
         target
         for workflow in WORKFLOWS
         for step in steps(workflow)
         for target in re.findall(r"^make (.+)", step.get("run", ""), re.MULTILINE)
     }
-    assert made >= {"test", "lowest", "newest", "soak", "integrations"}
-    for target in made:
+    assert targets >= {"test", "lowest", "newest", "soak", "integrations"}
+    for target in targets:
         subprocess.run(["make", "--dry-run", target], cwd=ROOT, check=True, capture_output=True)
 
 
-def test_the_pythons_tested_are_those_of_the_classifiers():
+def test_tested_python_versions_equal_the_classifiers():
     tests = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
     stated = [
         name.rpartition(" ")[2] for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name)
@@ -60,8 +62,8 @@ def test_the_pythons_tested_are_those_of_the_classifiers():
     assert re.findall(r"FROM python:([\d.]+)-slim", DOCKERFILE)[0] in stated
 
 
-def understood(arguments):
-    """Whether the command line has this command with these options."""
+def check_command(arguments):
+    """Assert that the command line has this command with these options."""
     name, *rest = arguments
     # The root's settings, since a command keeps the spellings of --help that it first had.
     root = click.Context(cli, **cli.context_settings)
@@ -74,24 +76,24 @@ def test_the_commands_of_the_containers_exist(monkeypatch):
     command = re.search(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
     service = yaml.safe_load(COMPOSE.read_text())["services"]["retriever"]
     assert yaml.safe_load(command[1]) == service["command"]
-    understood(service["command"])
+    check_command(service["command"])
     for arguments in re.findall(r"retriever (index .*)", COMPOSE.read_text()):
-        understood(shlex.split(arguments))
+        check_command(shlex.split(arguments))
     extras = set(service["build"]["args"]["EXTRAS"].split(","))
     assert extras >= set(re.search(r"ARG EXTRAS=(.*)", DOCKERFILE)[1].split(","))
     offered = re.findall(r'^    "([a-z-]+)": \[', (ROOT / "setup.py").read_text(), re.MULTILINE)
     assert extras <= set(offered)
 
 
-def test_the_database_is_one_that_was_tried_and_only_this_machine_reaches_the_service():
+def test_compose_uses_a_documented_postgresql_and_publishes_ports_on_localhost_only():
     services = yaml.safe_load(COMPOSE.read_text())["services"]
     major = services["database"]["image"].removeprefix("pgvector/pgvector:pg")
     assert f"With PostgreSQL {major}." in (ROOT / "docs/stores.md").read_text()
-    ports = [port for one in services.values() for port in one.get("ports", ())]
+    ports = [port for service in services.values() for port in service.get("ports", ())]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_the_citation_is_of_this_version():
+def test_the_citation_has_the_version_of_the_project():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == PROJECT["version"]

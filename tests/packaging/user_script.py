@@ -29,7 +29,7 @@ from eval import (
 
 
 class Remote:
-    """An encoder of one's own."""
+    """An encoder that the user wrote."""
 
     name = "remote"
     dimensions = 8
