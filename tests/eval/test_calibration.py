@@ -20,17 +20,17 @@ MODES = ("bm25", "dense", "hybrid")
     st.lists(st.sampled_from([0.1, 0.2, 0.5, 0.9]) | st.floats(0, 1), min_size=21, max_size=60),
     st.sampled_from([0.05, 0.1, 0.3, 0.5]),
 )
-def test_of_exchangeable_scores_no_more_than_the_share_reach_the_threshold(scores, share):
+def test_at_most_the_promised_share_of_exchangeable_scores_reaches_the_threshold(scores, share):
     """Each score in turn is the new one: of all their orders, which are equally probable."""
     scores = np.array(scores)
-    reached = [
-        one >= conformal_threshold(np.delete(scores, place), share)
-        for place, one in enumerate(scores)
+    is_reached = [
+        score >= conformal_threshold(np.delete(scores, place), share)
+        for place, score in enumerate(scores)
     ]
-    assert np.mean(reached) <= share + 1e-12
+    assert np.mean(is_reached) <= share + 1e-12
 
 
-def test_the_threshold_is_not_above_what_the_promise_needs():
+def test_conformal_threshold_is_the_lowest_that_keeps_the_promise():
     scores = np.arange(1, 20) / 20
     assert conformal_threshold(scores, 0.05) == np.nextafter(0.95, 1)
     assert conformal_threshold(scores, 0.5) == np.nextafter(0.5, 1)
@@ -38,29 +38,31 @@ def test_the_threshold_is_not_above_what_the_promise_needs():
         conformal_threshold(scores[1:], 0.05)
 
 
-def test_the_calibration_error_is_that_of_naeini_and_others():
+def test_calibration_error_matches_hand_values_and_simulation():
     probability = np.array([0.05, 0.05, 0.35, 0.35, 1.0])
-    found = np.array([False, False, True, False, True])
+    is_relevant = np.array([False, False, True, False, True])
     # Bins of 2, 2 and 1 with gaps of 0.05, 0.15 and 0.
-    assert calibration_error(found, probability) == pytest.approx((2 * 0.05 + 2 * 0.15) / 5)
+    assert calibration_error(is_relevant, probability) == pytest.approx((2 * 0.05 + 2 * 0.15) / 5)
     random = np.random.default_rng(0)
     right = random.random(200_000)
     assert calibration_error(random.random(200_000) < right, right) < 0.005
     assert calibration_error(random.random(200_000) < right, right**2) > 0.1
 
 
-def test_the_area_is_the_mean_accuracy_of_the_most_confident():
+def test_abstention_area_is_the_mean_accuracy_of_the_most_confident():
     random = np.random.default_rng(1)
-    found, confidence = random.random(40) < 0.4, random.random(40)
+    is_relevant, confidence = random.random(40) < 0.4, random.random(40)
     drawn = random.integers(0, 40, 40)
     weights = np.stack([np.ones(40), np.bincount(drawn, minlength=40)])
     for rows, area in zip(
-        (np.arange(40), drawn), abstention_area(found, confidence, weights), strict=True
+        (np.arange(40), drawn), abstention_area(is_relevant, confidence, weights), strict=True
     ):
-        kept = sorted(rows, key=lambda row: -confidence[row])
+        sorted_rows = sorted(rows, key=lambda row: -confidence[row])
         # Rows that were drawn several times enter together.
-        last = [max(j for j, one in enumerate(kept) if one == row) + 1 for row in kept]
-        assert area == pytest.approx(np.mean([found[kept[:j]].mean() for j in last]))
+        last = [
+            max(j for j, other in enumerate(sorted_rows) if other == row) + 1 for row in sorted_rows
+        ]
+        assert area == pytest.approx(np.mean([is_relevant[sorted_rows[:j]].mean() for j in last]))
 
 
 @pytest.fixture
@@ -83,13 +85,13 @@ def judged(fake_encoder, tmp_path):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_probabilities_are_those_of_scikit_learn_and_hits_keep_their_order(judged, mode):
+def test_hit_probabilities_equal_scikit_learn_and_keep_the_order_of_hits(judged, mode):
     from sklearn.linear_model import LogisticRegression
 
     index, queries, qrels = judged
     texts = list(queries.values())
     before = list(index.search_many(texts, k=20, mode=mode))
-    few = list(index.search_many(texts, k=3, mode=mode))
+    first_three = list(index.search_many(texts, k=3, mode=mode))
     result = calibrate(index, queries, qrels, search=SearchSettings(mode=mode))
     assert list(index.search_many(texts, k=20, mode=mode)) == before
     index.keep_calibration(result.calibration)
@@ -97,36 +99,38 @@ def test_probabilities_are_those_of_scikit_learn_and_hits_keep_their_order(judge
         after = list(reopened.search_many(texts, k=20, mode=mode))
         cut = list(reopened.search_many(texts, k=3, mode=mode))
     assert [[hit.id for hit in hits] for hits in after] == [[h.id for h in hits] for hits in before]
-    assert [[hit.id for hit in hits] for hits in cut] == [[hit.id for hit in hits] for hits in few]
-    known = [{hit.id: hit for hit in hits} for hits in after]
+    assert [[hit.id for hit in hits] for hits in cut] == [
+        [hit.id for hit in hits] for hits in first_three
+    ]
+    hits_by_id = [{hit.id: hit for hit in hits} for hits in after]
     assert cut == [
-        [replace(one[hit.id], rank=hit.rank) for hit in hits]
-        for one, hits in zip(known, cut, strict=True)
+        [replace(by_id[hit.id], rank=hit.rank) for hit in hits]
+        for by_id, hits in zip(hits_by_id, cut, strict=True)
     ]
     features = [
-        index.hit_features(text, one, mode) for text, one in zip(texts, before, strict=True)
+        index.hit_features(text, hits, mode) for text, hits in zip(texts, before, strict=True)
     ]
-    for coefficients, own, found in (
+    for coefficients, own, probabilities in (
         (result.calibration.hit, features, [[h.probability for h in hits[:10]] for hits in after]),
         (
             result.calibration.query,
-            [one[:, :-1].max(axis=0, keepdims=True) for one in features],
+            [rows[:, :-1].max(axis=0, keepdims=True) for rows in features],
             [[hits[0].answer_probability] for hits in after],
         ),
     ):
         constant, *weights = coefficients.values()
         model = LogisticRegression().fit(np.eye(len(weights)), np.arange(len(weights)) % 2)
         model.coef_, model.intercept_ = np.array([weights]), np.array([constant])
-        wanted = model.predict_proba(np.concatenate(own))[:, 1]
-        np.testing.assert_allclose(np.concatenate(found), wanted)
+        expected = model.predict_proba(np.concatenate(own))[:, 1]
+        np.testing.assert_allclose(np.concatenate(probabilities), expected)
     assert all(hit.probability is None for hits in after for hit in hits[10:])
     # Others are as before.
-    other = next(one for one in MODES if one != mode)
+    other = next(candidate for candidate in MODES if candidate != mode)
     assert index.search(texts[0], mode=other)[0].probability is None
     assert index.answer(index.search(texts[0], mode=other), mode=other) is None
 
 
-def test_what_is_out_of_date_says_so(judged):
+def test_outdated_calibration_gives_a_warning(judged):
     index, queries, qrels = judged
     index.keep_calibration(calibrate(index, queries, qrels).calibration)
     text = queries["q0"]
@@ -145,7 +149,7 @@ def test_what_is_out_of_date_says_so(judged):
     assert "of 240 passages, and the index has 300" in warning()
 
 
-def test_few_questions_and_wrong_judgments_are_refused(judged):
+def test_calibration_with_few_questions_or_wrong_judgments_is_refused(judged):
     index, queries, qrels = judged
     with pytest.raises(BadInputError, match=r"at least 250 .* at most 1.0% .* found 120 among 120"):
         calibrate(index, queries, qrels, CalibrationSettings(false_answers=0.01))
@@ -159,14 +163,14 @@ def test_few_questions_and_wrong_judgments_are_refused(judged):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_judgments_that_teach_no_difference_are_refused(judged, mode):
+def test_calibration_is_refused_if_every_hit_is_relevant(judged, mode):
     index, queries, _ = judged
     every = {document.id: 1 for document in index}
     with pytest.raises(BadInputError, match=r"not relevant among the first 10 hits, found none"):
         calibrate(index, queries, dict.fromkeys(queries, every), search=SearchSettings(mode=mode))
 
 
-def test_questions_that_find_nothing_are_no_test_of_what_was_made(judged):
+def test_calibration_with_made_questions_is_refused_if_judged_ones_find_nothing(judged):
     index, queries, _ = judged
     random = np.random.default_rng(1)
     index.add(
@@ -175,15 +179,15 @@ def test_questions_that_find_nothing_are_no_test_of_what_was_made(judged):
         )
         for n in range(120)
     )
-    made = make_questions(index)
+    questions = make_questions(index)
     wrong = {query: {'d "239"': 1} for query in queries}
     nothing = dict.fromkeys(queries, "nothing")
     with pytest.raises(BadInputError, match="among the first 10 hits of some, found none"):
-        calibrate(index, nothing, wrong, made=made, search=SearchSettings(mode="bm25"))
+        calibrate(index, nothing, wrong, made=questions, search=SearchSettings(mode="bm25"))
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_equal_scores_give_finite_figures(fake_encoder, tmp_path, mode):
+def test_calibration_of_equal_scores_has_finite_figures(fake_encoder, tmp_path, mode):
     queries = {f"q{n}": "the same words" for n in range(110)}
     with Index.create(tmp_path / "index") as index:
         index.add({"id": str(n), "text": "the same words"} for n in range(110))
@@ -193,26 +197,26 @@ def test_equal_scores_give_finite_figures(fake_encoder, tmp_path, mode):
     assert result.figures["promises"]["0.05"]["false_answers"] <= 0.05
 
 
-def test_the_cost_of_the_promise_comes_first(judged):
+def test_calibration_report_begins_with_the_share_of_withheld_answers(judged):
     index, queries, qrels = judged
     result = calibrate(index, queries, qrels, CalibrationSettings(false_answers=0.07))
     promise = result.figures["promises"]["0.07"]
-    found = round(result.figures["found"] * len(queries))
+    answerable = round(result.figures["found"] * len(queries))
     first = result.text().splitlines()[1].strip()
     assert first.startswith(
         f"answers withheld: with at most 7.0% false answers, {100 * promise['answered']:.2f}% ("
     )
-    assert f"of the {found} questions with a relevant hit are answered" in first
+    assert f"of the {answerable} questions with a relevant hit are answered" in first
 
 
-def test_without_answers_the_promise_holds_and_probabilities_are_right(judged):
+def test_calibration_keeps_the_promise_with_small_calibration_error(judged):
     index, queries, qrels = judged
     result = calibrate(index, queries, qrels)
     figures = json.loads(json.dumps(result.to_json()))
-    for promise, one in figures["promises"].items():
-        assert one["false_answers_interval"][0] <= float(promise)
+    for promise, outcome in figures["promises"].items():
+        assert outcome["false_answers_interval"][0] <= float(promise)
     area = figures["area"].pop("probability")["area"]
-    assert all(area >= one["area"] for one in figures["area"].values())
-    for one in figures["calibration_error"].values():
-        assert one["error"] < 0.1
+    assert all(area >= confidence["area"] for confidence in figures["area"].values())
+    for calibration in figures["calibration_error"].values():
+        assert calibration["error"] < 0.1
     assert "Area under accuracy against abstention" in result.text()

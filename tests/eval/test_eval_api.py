@@ -13,15 +13,15 @@ from retriever.errors import ConfigError
 HEAVY = ("torch", "transformers", "faiss", "sklearn", "scipy", "matplotlib", "rank_bm25", "tqdm")
 
 
-def test_importing_the_package_imports_nothing_heavy_nor_does_correlating():
+def test_importing_eval_and_correlating_load_no_heavy_module():
     code = (
         "import json, sys, eval, numpy as np; from eval.metrics.correlation import correlations; "
     )
     code += "found = correlations(np.arange(4.0), np.arange(4.0)); "
     code += "print(json.dumps([found, sorted(sys.modules)]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found, modules = json.loads(done.stdout)
-    assert found == {"spearman": 1, "pearson": 1}
+    values, modules = json.loads(done.stdout)
+    assert values == {"spearman": 1, "pearson": 1}
     assert not set(HEAVY) & set(modules)
 
 
@@ -41,7 +41,7 @@ def test_importing_the_package_imports_nothing_heavy_nor_does_correlating():
         (partial(evaluation.CorpusPairs, []), {"kind": "words"}),
     ],
 )
-def test_declared_settings_are_checked(kind, bad):
+def test_settings_out_of_range_are_refused(kind, bad):
     with pytest.raises(ConfigError, match=f"{next(iter(bad))}: expected"):
         kind(**bad)
 
@@ -61,12 +61,12 @@ ONE_STRING = {
 
 
 @pytest.mark.parametrize("call", ONE_STRING.values(), ids=ONE_STRING)
-def test_one_string_where_several_are_meant_is_a_type_error(call):
+def test_single_string_for_a_list_argument_is_a_type_error(call):
     with pytest.raises(TypeError, match=r"expected several strings, found '\w+'"):
         call()
 
 
 @pytest.mark.parametrize("inspect", [evaluation.inspect_layers, evaluation.inspect_words])
-def test_texts_to_inspect_are_not_one_string(inspect, tiny_models):
+def test_inspecting_a_single_string_is_a_type_error(inspect, tiny_models):
     with pytest.raises(TypeError, match="texts: expected several strings"):
         inspect("w1 w2", str(tiny_models["bert"]), loading=evaluation.Loading(device="cpu"))

@@ -36,19 +36,21 @@ def plain(text):
 
 
 @pytest.fixture(scope="module")
-def made():
+def question_set():
     return make_questions(corpus(), MadeQuestionSettings(questions=60))
 
 
-def test_what_became_a_question_is_not_in_its_document(made):
-    before, after = ({one.id: one for one in each} for each in (corpus(), made.documents))
+def test_question_text_is_removed_from_its_document(question_set):
+    before, after = (
+        {document.id: document for document in each} for each in (corpus(), question_set.documents)
+    )
     assert before.keys() == after.keys()
-    assert Counter(made.kinds.values()) == {"title": 30, "sentence": 30}
-    for query, grades in made.qrels.items():
+    assert Counter(question_set.kinds.values()) == {"title": 30, "sentence": 30}
+    for query, grades in question_set.qrels.items():
         ((id_, grade),) = grades.items()
-        text = made.queries[query]
+        text = question_set.queries[query]
         assert grade == 1
-        match made.kinds[query]:
+        match question_set.kinds[query]:
             case "title":
                 assert (text, after[id_].title) == (before[id_].title, None)
             case "sentence":
@@ -56,67 +58,80 @@ def test_what_became_a_question_is_not_in_its_document(made):
                 assert text not in after[id_].text
 
 
-def test_the_folder_is_a_question_set_and_the_same_for_a_seed(made, tmp_path):
+def test_written_question_set_is_read_back_and_equal_for_a_seed(question_set, tmp_path):
     for name in ("one", "two"):
-        make_questions(iter(corpus()), made.settings).write(tmp_path / name)
+        make_questions(iter(corpus()), question_set.settings).write(tmp_path / name)
     for file in ("corpus.jsonl", "queries.test.jsonl", "qrels.test.tsv"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
     read = read_question_set(tmp_path / "one", "test")
-    assert {one.id: dict(one.grades) for one in read.questions} == made.qrels
-    assert {one.id: one.text for one in read.questions} == made.queries
-    assert tuple(CorpusReader(list(read.corpus))) == made.documents
+    assert {question.id: dict(question.grades) for question in read.questions} == question_set.qrels
+    assert {question.id: question.text for question in read.questions} == question_set.queries
+    assert tuple(CorpusReader(list(read.corpus))) == question_set.documents
     assert (
-        make_questions(corpus(), MadeQuestionSettings(seed=1, questions=60)).queries != made.queries
+        make_questions(corpus(), MadeQuestionSettings(seed=1, questions=60)).queries
+        != question_set.queries
     )
     with pytest.raises(ConfigError, match="expected a new name, an empty folder"):
-        made.write(tmp_path / "one")
-    assert json.loads(json.dumps(made.to_json()))["questions"] == 60
+        question_set.write(tmp_path / "one")
+    assert json.loads(json.dumps(question_set.to_json()))["questions"] == 60
 
 
-def test_long_documents_of_a_small_corpus_are_asked_more_than_once():
+def test_long_documents_of_a_small_corpus_get_several_questions():
     short = make_questions(corpus(20))
     assert len(short.queries) == 20
-    others = [" ".join(one.text for one in corpus(100, seed)) for seed in range(20)]
-    documents = [replace(one, text=text) for one, text in zip(corpus(20), others, strict=True)]
-    made = make_questions(documents)
-    asked = Counter(id_ for grades in made.qrels.values() for id_ in grades)
-    assert len(made.queries) == sum(asked.values()) == len(set(made.queries.values())) > 40
-    after = {one.id: one for one in made.documents}
-    for query, grades in made.qrels.items():
+    long_texts = [" ".join(document.text for document in corpus(100, seed)) for seed in range(20)]
+    documents = [
+        replace(document, text=text) for document, text in zip(corpus(20), long_texts, strict=True)
+    ]
+    question_set = make_questions(documents)
+    question_counts = Counter(id_ for grades in question_set.qrels.values() for id_ in grades)
+    assert (
+        len(question_set.queries)
+        == sum(question_counts.values())
+        == len(set(question_set.queries.values()))
+        > 40
+    )
+    after = {document.id: document for document in question_set.documents}
+    for query, grades in question_set.qrels.items():
         (id_,) = grades
-        assert made.queries[query] not in f"{after[id_].title}\n{after[id_].text}"
+        assert question_set.queries[query] not in f"{after[id_].title}\n{after[id_].text}"
 
 
-def test_a_heading_that_is_asked_for_leaves_text_and_outline():
+def test_heading_used_as_question_is_removed_from_text_and_outline():
     documents = []
-    for number, one in enumerate(corpus(24)):
-        text = f"# Heading {WORDS[number]} it\n\n{one.text}\n\n## Common\n\n{one.text.upper()}"
+    for number, document in enumerate(corpus(24)):
+        body = document.text
+        text = f"# Heading {WORDS[number]} it\n\n{body}\n\n## Common\n\n{body.upper()}"
         second = text.index("## Common")
         outline = (
             Mark(0, "heading", f"Heading {WORDS[number]} it", 1),
             Mark(second, "heading", "Common", 2),
         )
-        documents.append(replace(one, text=text, outline=outline))
-    made = make_questions(documents, MadeQuestionSettings(kinds=("heading",)))
-    assert sorted(made.queries.values()) == sorted(one.outline[0].label for one in documents)
-    for one in made.documents:
-        (mark,) = one.outline
-        assert one.text[mark.offset :].startswith("## Common")
-        assert "Heading" not in one.text
+        documents.append(replace(document, text=text, outline=outline))
+    question_set = make_questions(documents, MadeQuestionSettings(kinds=("heading",)))
+    assert sorted(question_set.queries.values()) == sorted(
+        document.outline[0].label for document in documents
+    )
+    for document in question_set.documents:
+        (mark,) = document.outline
+        assert document.text[mark.offset :].startswith("## Common")
+        assert "Heading" not in document.text
 
 
-def test_sentences_of_an_article_ask_for_the_others():
+def test_sentence_of_an_article_is_relevant_to_its_other_sentences():
     titles = {f"{article}-{n}": f"T{article}" for article in range(10) for n in range(5)}
     documents = [
         Document(id_, " ".join(random.Random(id_).sample(WORDS, 9)), title)
         for id_, title in titles.items()
     ]
-    made = make_questions(documents, MadeQuestionSettings(kinds=("sentence",)))
-    for query, grades in made.qrels.items():
-        (gone,) = [one.id for one in documents if one.text == made.queries[query]]
-        article = gone.split("-")[0]
-        assert grades.keys() == {f"{article}-{n}" for n in range(5)} - {gone}
-        assert gone not in {one.id for one in made.documents}
+    question_set = make_questions(documents, MadeQuestionSettings(kinds=("sentence",)))
+    for query, grades in question_set.qrels.items():
+        (query_id,) = [
+            document.id for document in documents if document.text == question_set.queries[query]
+        ]
+        article = query_id.split("-")[0]
+        assert grades.keys() == {f"{article}-{n}" for n in range(5)} - {query_id}
+        assert query_id not in {document.id for document in question_set.documents}
 
 
 @pytest.mark.parametrize(
@@ -126,21 +141,24 @@ def test_sentences_of_an_article_ask_for_the_others():
         "ทีมรับของแพนเธอร์สถอดใจที่คะแนนได้อันดับที่หกของลีก ในขณะที่เป็นผู้นำในเอ็นเอฟแอลด้วยการอินเตอร์เซปยี่สิบสี่ ",
     ],
 )
-def test_scripts_without_spaces_are_divided(sentences):
+def test_texts_in_scripts_without_spaces_give_sentence_questions(sentences):
     documents = [
         Document(str(n), sentences.replace("。", f"{n}。") + sentences[:-9] + str(n))
         for n in range(30)
     ]
     documents = [
-        replace(one, text=f"{one.text}\n\n{' '.join(random.Random(one.id).sample(WORDS, 8))}")
-        for one in documents
+        replace(
+            document,
+            text=f"{document.text}\n\n{' '.join(random.Random(document.id).sample(WORDS, 8))}",
+        )
+        for document in documents
     ]
-    made = make_questions(documents)
-    assert set(made.kinds.values()) == {"sentence"}
-    assert max(map(len, made.queries.values())) < 90
+    question_set = make_questions(documents)
+    assert set(question_set.kinds.values()) == {"sentence"}
+    assert max(map(len, question_set.queries.values())) < 90
 
 
-def test_earliest_copies_are_those_of_a_comparison_of_all_pairs():
+def test_earliest_copies_equal_a_comparison_of_all_pairs():
     chance, texts = random.Random(2), []
     for _ in range(150):
         words = chance.choices(WORDS, k=45)
@@ -153,38 +171,44 @@ def test_earliest_copies_are_those_of_a_comparison_of_all_pairs():
         return {tuple(words[i : i + 3]) for i in range(len(words) - 2)}
 
     sets, expected = list(map(shingles, texts)), []
-    for place, one in enumerate(sets):
-        near = [n for n in range(place) if len(sets[n] & one) >= 0.9 * len(sets[n] | one)]
+    for place, shingle_set in enumerate(sets):
+        near = [
+            n
+            for n in range(place)
+            if len(sets[n] & shingle_set) >= 0.9 * len(sets[n] | shingle_set)
+        ]
         expected.append(next((n for n in near if expected[n] == n), place))
     assert earliest_copies(texts) == expected
     assert expected != list(range(len(texts)))
 
 
-def test_documents_of_a_title_alone_stay_in_the_corpus_and_keep_it():
+def test_documents_without_text_stay_in_the_corpus_with_their_title():
     titles = [f"Report on {word} and {word[::-1]}" for word in WORDS]
     bare = [Document(f"bare {n}", "", title) for n, title in enumerate(titles)]
     short = [Document(f"short {n}", "No abstract.", title) for n, title in enumerate(titles)]
     # One title is that of a text, too.
     shared = Document("shared", corpus(1, seed=9)[0].text, titles[0])
-    made = make_questions([*corpus(), *bare, *short, shared], MadeQuestionSettings(questions=600))
-    after = {document.id: document for document in made.documents}
+    question_set = make_questions(
+        [*corpus(), *bare, *short, shared], MadeQuestionSettings(questions=600)
+    )
+    after = {document.id: document for document in question_set.documents}
     assert all(after[document.id] == document for document in bare)
     assert after.keys() >= {document.id for document in short}
-    assert not any("near-copies" in remark for remark in made.remarks)
+    assert not any("near-copies" in remark for remark in question_set.remarks)
     assert after["shared"].title == titles[0]
-    assert len(made.queries) >= 60
+    assert len(question_set.queries) >= 60
 
 
 @pytest.mark.parametrize(
-    ("documents", "said"),
+    ("documents", "message"),
     [
         (corpus(5), "expected a corpus of at least 20 documents, found 5"),
         ([Document(str(n), "One") for n in range(30)], "expected documents with titles, headings"),
         ([], "found 0"),
     ],
 )
-def test_a_corpus_of_which_nothing_can_be_asked_is_refused(documents, said):
-    with pytest.raises(BadInputError, match=said):
+def test_corpus_that_gives_no_questions_is_refused(documents, message):
+    with pytest.raises(BadInputError, match=message):
         make_questions(documents)
     with pytest.raises(ConfigError, match="kind: expected title"):
         MadeQuestionSettings(kinds=("word",))

@@ -27,7 +27,7 @@ def report(*, command="retriever eval", files=None, figures=None):
     )
 
 
-def test_a_terminal_shows_the_brief_sections():
+def test_text_lines_show_the_brief_sections_of_a_report():
     assert list(text_lines(report())) == [
         "a title",
         "  fact: text",
@@ -39,7 +39,7 @@ def test_a_terminal_shows_the_brief_sections():
     ]
 
 
-def test_nothing_in_a_command_is_interpreted(tmp_path):
+def test_command_in_a_report_is_escaped_in_markdown_and_latex(tmp_path):
     command = "retriever '\udcff'\n```\n# x\n\\input{b}"
     write_report(tmp_path / "report", report(command=command))
     lines = (tmp_path / "report/report.md").read_text().splitlines()
@@ -48,7 +48,7 @@ def test_nothing_in_a_command_is_interpreted(tmp_path):
     assert lines[1:5] == ["% retriever '\ufffd'", "% ```", "% # x", "% \\input{b}"]
 
 
-def test_writing_again_replaces_its_own_files_and_nothing_else(tmp_path):
+def test_writing_a_report_again_replaces_only_its_own_files(tmp_path):
     folder = tmp_path / "report"
     (folder / "runs").mkdir(parents=True)
     for name in ("mine.txt", "runs/other.run"):
@@ -79,14 +79,14 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["runs", "figures", "report.md"])
-def test_something_in_the_way_inside_the_folder_is_an_error_in_one_line(tmp_path, name):
-    way = tmp_path / "report" / name
-    way.parent.mkdir()
-    if way.suffix:
-        way.mkdir()
+def test_obstacle_inside_the_report_folder_is_an_error_in_one_line(tmp_path, name):
+    obstacle = tmp_path / "report" / name
+    obstacle.parent.mkdir()
+    if obstacle.suffix:
+        obstacle.mkdir()
     else:
-        way.write_text("")
-    with pytest.raises(StorageError, match=re.escape(str(way))):
+        obstacle.write_text("")
+    with pytest.raises(StorageError, match=re.escape(str(obstacle))):
         write_report(
             tmp_path / "report", report(figures={"never": int} if name == "figures" else None)
         )
@@ -119,11 +119,11 @@ ODD_IN_LATEX = (
         ("a\nb\tc\x00", "a b c\ufffd"),
     ],
 )
-def test_latex_shows_what_was_typed(text, expected):
+def test_in_latex_escapes_special_characters(text, expected):
     assert in_latex(text) == expected
 
 
-def test_rows_of_a_table_have_a_cell_for_each_column():
+def test_latex_table_has_a_cell_for_each_column():
     table = Table(("a", "b&c"), (("[x]", "1 & 2"), (ODD, "")))
     lines = list(latex_lines(Report("name", "title", (Section(tables=(table,)),), {})))
     assert [line for line in lines if line.endswith(r" \\")] == [
@@ -134,7 +134,7 @@ def test_rows_of_a_table_have_a_cell_for_each_column():
     assert r"\begin{longtable}{lr}" in lines
 
 
-def test_a_table_in_markdown_has_a_cell_for_each_column_whatever_is_in_it():
+def test_markdown_table_escapes_cells():
     table = Table(("a", "b|c"), ((ODD, "1 | 2"),), "t_t")
     odd = r"a\_b%c\&d\#e\$f\{g\}\\h\~i^j\<k\>\|l" + r'"m\`n--o'
     assert list(markdown_table(table)) == [

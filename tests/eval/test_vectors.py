@@ -47,7 +47,7 @@ SETTINGS = (
 LONG = "w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12"
 
 
-def test_what_was_encoded_before_an_interruption_is_kept(tmp_path):
+def test_interrupted_embedding_keeps_the_encoded_vectors(tmp_path):
     encoder = FakeEncoder()
     texts = [f"text {number}" for number in range(3000)]
 
@@ -62,7 +62,7 @@ def test_what_was_encoded_before_an_interruption_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["no database, but long enough " * 50, "vector"])
-def test_a_cache_that_cannot_be_used_is_named_in_one_line(tmp_path, damage):
+def test_damaged_vector_cache_is_an_error_that_names_the_file(tmp_path, damage):
     encoder = FakeEncoder()
     path = tmp_path / f"{encoder.spec.fingerprint}.sqlite"
     if damage == "vector":
@@ -78,7 +78,7 @@ def test_a_cache_that_cannot_be_used_is_named_in_one_line(tmp_path, damage):
     assert "\n" not in str(caught.value)
 
 
-def test_vectors_of_another_model_behind_the_same_name_are_forgotten(tmp_path):
+def test_cached_vectors_are_dropped_when_the_model_of_the_name_changes(tmp_path):
     encoder = FakeEncoder()
     probes = np.eye(3, 16, dtype=np.float32)
     for encoder.probes, encoded in (
@@ -99,26 +99,24 @@ def model(tmp_path_factory):
 
 
 def forms(model, *settings):
-    return [f"{model}::{one}" for one in settings or SETTINGS]
+    return [f"{model}::{setting}" for setting in settings or SETTINGS]
 
 
-def test_every_encoder_gives_the_vectors_it_gives_alone_for_one_pass_a_text(
-    model, tmp_path, passes
-):
+def test_encoders_of_one_model_share_a_pass_and_equal_separate_encoders(model, tmp_path, passes):
     encoders = CPU.load_together(forms(model))
     texts = [*TEXTS, TEXTS[0], LONG]
     alone = [Encoder.load(form, device="cpu").encode(texts) for form in forms(model)]
     passes.clear()
     for folder in (None, tmp_path, tmp_path):
-        found = list(embed_all(encoders, texts, folder))
-        for form, one, expected in zip(SETTINGS, found, alone, strict=True):
-            np.testing.assert_allclose(one.vectors, expected, atol=2e-6, err_msg=form)
-            assert one.cut == 0
+        embeddings = list(embed_all(encoders, texts, folder))
+        for form, text_vectors, expected in zip(SETTINGS, embeddings, alone, strict=True):
+            np.testing.assert_allclose(text_vectors.vectors, expected, atol=2e-6, err_msg=form)
+            assert text_vectors.cut == 0
         assert len(passes) == len(set(texts))
         assert set(passes.values()) == {1}
 
 
-def test_only_what_is_missing_is_run_and_a_stored_vector_is_read(model, tmp_path, passes):
+def test_embedding_runs_missing_texts_only_and_reads_stored_vectors(model, tmp_path, passes):
     first, second = CPU.load_together(forms(model, "last", "pooling=cls"))
     embed(first, TEXTS[:3], tmp_path)
     passes.clear()
@@ -136,9 +134,7 @@ def test_only_what_is_missing_is_run_and_a_stored_vector_is_read(model, tmp_path
     assert len(list(tmp_path.glob("*.sqlite"))) == 2
 
 
-def test_texts_that_lose_their_end_are_counted_and_run_as_each_encoder_cuts_them(
-    model, tmp_path, passes
-):
+def test_truncated_texts_are_counted_and_truncated_as_by_each_encoder(model, tmp_path, passes):
     settings = (
         "max-length=8",
         "pooling=max::max-length=8",
@@ -146,23 +142,23 @@ def test_texts_that_lose_their_end_are_counted_and_run_as_each_encoder_cuts_them
     )
     encoders = CPU.load_together(forms(model, *settings))
     for _ in range(2):
-        found = list(embed_all(encoders, [LONG, LONG, "w1"], tmp_path))
-        assert [one.cut for one in found] == [2, 2, 2]
+        embeddings = list(embed_all(encoders, [LONG, LONG, "w1"], tmp_path))
+        assert [text_vectors.cut for text_vectors in embeddings] == [2, 2, 2]
     # The released code cuts off [SEP]: another sequence, and the only one that is run again.
     assert sorted(passes.values()) == [1, 1, 1]
     alone = Encoder.load(forms(model, settings[2])[0], device="cpu")
     with pytest.warns(UserWarning, match="were cut"):
-        np.testing.assert_allclose(found[2].vectors[0], alone.encode([LONG])[0], atol=2e-6)
+        np.testing.assert_allclose(embeddings[2].vectors[0], alone.encode([LONG])[0], atol=2e-6)
 
 
-def test_prompts_and_static_encoders_go_along(model, tmp_path, passes):
+def test_encoders_with_prompt_and_static_encoders_equal_separate_encoders(model, tmp_path, passes):
     settings = ("last", "passage-prompt=w3 %20", "static=average", "static=p-mean")
     encoders = CPU.load_together(forms(model, *settings))
     texts = [text for text in TEXTS if text]
-    found = list(embed_all(encoders, texts, tmp_path))
-    for form, one in zip(forms(model, *settings), found, strict=True):
+    embeddings = list(embed_all(encoders, texts, tmp_path))
+    for form, text_vectors in zip(forms(model, *settings), embeddings, strict=True):
         alone = Encoder.load(form, device="cpu").encode(texts)
-        np.testing.assert_allclose(one.vectors, alone, atol=2e-6, err_msg=form)
+        np.testing.assert_allclose(text_vectors.vectors, alone, atol=2e-6, err_msg=form)
 
 
 @pytest.mark.parametrize("level", ["word", "sentence"])
@@ -183,10 +179,10 @@ def test_meta_embeddings_of_the_same_sources_cost_one_forward_pass(
     paths = [str(tmp_path / name) for name in kinds]
     alone = [Encoder.load(path, device="cpu").encode(texts) for path in paths]
     passes.clear()
-    found = list(embed_all(CPU.load_together(paths), texts, tmp_path / "cache"))
+    embeddings = list(embed_all(CPU.load_together(paths), texts, tmp_path / "cache"))
     assert set(passes.values()) == {1}
-    for one, vectors in zip(found, alone, strict=True):
-        np.testing.assert_allclose(one.vectors, vectors, atol=2e-6)
+    for text_vectors, vectors in zip(embeddings, alone, strict=True):
+        np.testing.assert_allclose(text_vectors.vectors, vectors, atol=2e-6)
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +191,7 @@ def texts():
     return list(dict.fromkeys(sentence(random) for _ in range(60)))
 
 
-def test_a_form_without_a_model_is_of_the_model_that_is_named():
+def test_encoder_form_without_model_gets_the_given_model():
     forms = named_encoders((), ["paper"], "a-model")
     assert len({parse_encoder(form) for form in forms}) == len(forms) == len(LISTS["paper"])
     assert all(form.startswith("a-model::") for form in forms)
@@ -208,7 +204,7 @@ def test_a_form_without_a_model_is_of_the_model_that_is_named():
 
 
 @pytest.mark.parametrize(
-    ("call", "arguments", "said"),
+    ("call", "arguments", "message"),
     [
         (named_encoders, ([], []), "at least one"),
         (named_encoders, (["a::lc:0,1", "a::layers=0,1::fusion=mean"], []), "again"),
@@ -222,33 +218,33 @@ def test_a_form_without_a_model_is_of_the_model_that_is_named():
         (layer_form, ("m::head=yes", "mean"), "leave head out"),
     ],
 )
-def test_what_cannot_be_told_apart_or_understood_is_refused(call, arguments, said):
-    with pytest.raises(ConfigError, match=said):
+def test_duplicate_or_invalid_encoder_forms_are_refused(call, arguments, message):
+    with pytest.raises(ConfigError, match=message):
         call(*arguments)
 
 
 @pytest.mark.parametrize("method", ["sif", "usif"])
-def test_what_is_fitted_is_fitted_on_each_set(tiny_models, texts, tmp_path, method):
+def test_sif_weights_are_fitted_on_each_set_unless_saved(tiny_models, texts, tmp_path, method):
     name = str(tiny_models["bert"])
     encoders = SentenceEncoders([f"{name}::static={method}"], CPU)
     for number, part in enumerate((texts[:30], texts[20:])):
-        (one,) = encoders.vectors(part, part[::2])
+        (text_vectors,) = encoders.vectors(part, part[::2])
         folder = tmp_path / str(number)
         fit_static(name, method, part[::2]).save(folder)
         expected = Encoder.load(str(folder)).encode(part)
-        np.testing.assert_allclose(one.of(part), expected, atol=1e-6)
+        np.testing.assert_allclose(text_vectors.of(part), expected, atol=1e-6)
         # A folder that was fitted before is taken as it is.
         (again,) = SentenceEncoders([str(folder)], CPU).vectors(part, part[:5])
         np.testing.assert_allclose(again.of(part), expected, atol=1e-6)
 
 
-def test_layers_of_every_pooling_come_out_of_one_pass(tiny_models, texts, passes):
+def test_layer_encoders_get_every_pooling_from_one_pass(tiny_models, texts, passes):
     tiny = f"{tiny_models['bert']}::max-length=32"
     layers = LayerEncoders([tiny], ("mean", "cls", "max"), CPU)
     assert layers.depth(tiny) == 2
-    found = list(layers.vectors(texts))
+    layer_vectors = list(layers.vectors(texts))
     assert set(passes.values()) == {1}
-    for pooling, one in zip(layers.poolings, found, strict=True):
+    for pooling, text_vectors in zip(layers.poolings, layer_vectors, strict=True):
         form = f"{tiny}::layers=1::pooling={pooling}::normalize=no"
         expected = Encoder.load(form, device="cpu").encode(texts)
-        np.testing.assert_allclose(one.of(texts)[:, 1], expected, atol=1e-5)
+        np.testing.assert_allclose(text_vectors.of(texts)[:, 1], expected, atol=1e-5)

@@ -181,9 +181,9 @@ def write(folder, files):
     return folder
 
 
-def shown(questions):
+def question_rows(questions):
     """The questions of a set: id, text, pool and grades of each."""
     return [
-        (one.id, one.text, " ".join(one.candidates), dict(one.grades))
-        for one in questions.questions
+        (question.id, question.text, " ".join(question.candidates), dict(question.grades))
+        for question in questions.questions
     ]

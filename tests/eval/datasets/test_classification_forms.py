@@ -60,11 +60,11 @@ TASKS = [
     *(
         (
             "any",
-            {one: "good \n\nbetter\n", other: "a clich\u00e9\n".encode("latin-1")},
+            {positive: "good \n\nbetter\n", negative: "a clich\u00e9\n".encode("latin-1")},
             name,
             {"all": "1:good/1:better/0:a clich\u00e9"},
         )
-        for name, (one, other) in BY_CLASS.items()
+        for name, (positive, negative) in BY_CLASS.items()
     ),
     # A file that is UTF-8 is not taken for Latin-1.
     ("any", {"mpqa.pos": "clich\u00e9\n", "mpqa.neg": "a\n"}, "mpqa", {"all": "1:clich\u00e9/0:a"}),
@@ -108,7 +108,7 @@ TASKS = [
 
 
 @pytest.mark.parametrize(("folder", "files", "name", "rows"), TASKS)
-def test_a_folder_is_a_task_in_the_form_of_its_files(tmp_path, folder, files, name, rows):
+def test_read_task_recognizes_the_form_of_each_folder(tmp_path, folder, files, name, rows):
     path = write(tmp_path / folder, files)
     assert read(read_classification(path)) == (name, *rows.items())
     if f"{folder.lower()}.tsv" in files:
@@ -137,8 +137,12 @@ TREC = {"TREC_10.label": "NUM:d a\n"}
         ("up", {"x/a.tsv": OWN, "y/b.tsv": OWN}, "found x, y; name a file or another folder"),
         ("up", {"x.md": ""}, "found x.md; name a file"),
         *(
-            ("any", {one: "a\n"}, f"{other}: expected this file of the split 'all', found none")
-            for one, other in BY_CLASS.values()
+            (
+                "any",
+                {positive: "a\n"},
+                f"{negative}: expected this file of the split 'all', found none",
+            )
+            for positive, negative in BY_CLASS.values()
         ),
         ("any", {"sentiment-train": "a\t1\n"}, "sentiment-dev: expected this file of the split"),
         ("any", TREC, "the split 'train', found none; the folder has the splits test"),

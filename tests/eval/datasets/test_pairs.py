@@ -41,13 +41,13 @@ def read(task):
         ),
     ],
 )
-def test_pairs_of_files_follow_one_another_and_may_be_gzipped(tmp_path, name, text, pairs):
+def test_read_pairs_concatenates_files_plain_or_gzipped(tmp_path, name, text, pairs):
     folder = write(tmp_path, {name: text, f"{name}.gz": text, "more.tsv": HEADER + "1\tx\ty\n"})
     for first in (folder / name, folder / f"{name}.gz"):
         assert rows(read_pairs([first, folder / "more.tsv"])) == f"{pairs}/1 x|y"
 
 
-def test_a_file_whose_pairs_are_all_in_another_is_refused(tmp_path):
+def test_read_pairs_refuses_a_file_contained_in_another(tmp_path):
     write(tmp_path, {"all.tsv": ONE + "2\tc\td\n2\tc\td\n", "part.tsv": HEADER + "2\tc\td\n"})
     write(tmp_path, {"other.tsv": HEADER + "2\tc\td\n3\te\tf\n"})
     everything, part, other = (tmp_path / f"{name}.tsv" for name in ("all", "part", "other"))
@@ -168,10 +168,10 @@ TESTS = {
 
 
 @pytest.mark.parametrize(("folder", "files", "expected"), TESTS.values(), ids=TESTS)
-def test_a_folder_is_a_test_in_the_form_of_its_files(tmp_path, folder, files, expected):
-    found = read(read_sts(write(tmp_path / folder, files)))
-    assert found == expected
-    assert list(found[1]) == sorted(found[1])
+def test_read_sts_recognizes_the_form_of_each_folder(tmp_path, folder, files, expected):
+    task = read(read_sts(write(tmp_path / folder, files)))
+    assert task == expected
+    assert list(task[1]) == sorted(task[1])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_folder_is_a_test_in_the_form_of_its_files(tmp_path, folder, files, ex
         ({"SICK_mine.txt": SICK + "1\tA\tB\t4\tNEUTRAL\n"}, "SICK_mine", "4 A|B"),
     ],
 )
-def test_one_file_is_a_test_of_one_part(tmp_path, files, name, pairs):
+def test_read_sts_of_one_file_has_one_subset(tmp_path, files, name, pairs):
     path = write(tmp_path, {**files, "STS.input.b.txt": "a\n"}) / next(iter(files))
     assert read(read_sts(path)) == (name, {name: pairs}, None, None)
 
@@ -197,7 +197,7 @@ def test_one_file_is_a_test_of_one_part(tmp_path, files, name, pairs):
         ("sts201", "sts201"),
     ],
 )
-def test_the_usual_name_of_a_test_comes_from_its_folder(tmp_path, folder, name):
+def test_sts_task_is_named_after_its_folder(tmp_path, folder, name):
     assert read_sts(write(tmp_path / folder, PAIR)).name == name
 
 
@@ -220,7 +220,7 @@ def test_the_usual_name_of_a_test_comes_from_its_folder(tmp_path, folder, name):
         ({"STS12/STS.input.a.txt": "a\tb\n"}, "found STS12; name another folder"),
     ],
 )
-def test_a_folder_of_files_that_do_not_fit_is_refused(tmp_path, files, message):
+def test_read_sts_refuses_a_folder_of_mismatched_files(tmp_path, files, message):
     refused(read_sts, write(tmp_path, files), tmp_path, message)
     refused(read_sts, tmp_path / "absent", tmp_path / "absent", "no such file or folder")
 
@@ -241,8 +241,8 @@ def test_published_tests_have_the_published_number_of_pairs(
     published, name, counts, total, train, dev
 ):
     task = read_sts(published / name)
-    found = {subset.name: len(subset.pairs) for subset in task.subsets}
+    pair_counts = {subset.name: len(subset.pairs) for subset in task.subsets}
     assert task.name == name
-    assert counts.items() <= found.items()
-    assert sum(found.values()) == len(task.tested()) == total
+    assert counts.items() <= pair_counts.items()
+    assert sum(pair_counts.values()) == len(task.tested()) == total
     assert (task.train and len(task.train), task.dev and len(task.dev)) == (train, dev)

@@ -73,19 +73,23 @@ def make(tmp_path):
     return make
 
 
-def lines(one):
-    return [(split, i.label, i.text) for split, some in one.splits.items() for i in some]
+def lines(probing_set):
+    return [
+        (split, i.label, i.text)
+        for split, instances in probing_set.splits.items()
+        for i in instances
+    ]
 
 
-def check_balance(one, labels):
-    sizes = {split: len(some) for split, some in one.splits.items()}
+def check_balance(probing_set, labels):
+    sizes = {split: len(instances) for split, instances in probing_set.splits.items()}
     assert list(sizes) == ["tr", "va", "te"]
     assert sizes["tr"] == 10 * sizes["va"] == 10 * sizes["te"] >= 1000
-    for split, some in one.splits.items():
-        counts = Counter(instance.label for instance in some)
-        assert len(counts) == one.labels == labels
+    for split, instances in probing_set.splits.items():
+        counts = Counter(instance.label for instance in instances)
+        assert len(counts) == probing_set.labels == labels
         assert set(counts.values()) == {sizes[split] // labels}
-    texts = [text.casefold() for _, _, text in lines(one)]
+    texts = [text.casefold() for _, _, text in lines(probing_set)]
     assert len(set(texts)) == len(texts)
 
 
@@ -102,31 +106,31 @@ class TestTokens:
             (" ", []),
         ],
     )
-    def test_punctuation_around_a_word_is_apart(self, text, tokens):
+    def test_split_tokens_separates_punctuation_around_a_word(self, text, tokens):
         assert list(split_tokens(text)) == tokens
 
 
 class TestSample:
-    def test_it_holds_a_random_part_of_what_is_distinct_in_any_order(self):
+    def test_sample_keeps_the_same_distinct_sentences_in_any_order(self):
         chance = random.Random(0)
         texts = [filled(chance, 6) for _ in range(300)]
         sentences = [make_sentence(text, 0) for text in texts]
-        expected = sorted({one.rank for one in sentences})[:20]
+        expected = sorted({sentence.rank for sentence in sentences})[:20]
         for _ in range(3):
             chance.shuffle(sentences)
             sample = Sample(20)
-            for one in sentences + sentences[:50]:
-                sample.offer(one)
-            assert [one.rank for one in sample.sentences()] == expected
+            for sentence in sentences + sentences[:50]:
+                sample.offer(sentence)
+            assert [sentence.rank for sentence in sample.sentences()] == expected
 
-    def test_a_sentence_has_its_numbers_from_seed_and_tokens_whatever_the_case(self):
+    def test_random_numbers_of_a_sentence_depend_on_seed_and_lowercased_tokens(self):
         first, same = make_sentence("A b c d e.", 1), make_sentence("a B c d e .", 1)
         assert (first.rank, first.order, first.choice) == (same.rank, same.order, same.choice)
         assert make_sentence("a b c d e .", 2).rank != first.rank
 
 
 @pytest.mark.parametrize(
-    ("labels", "available", "train", "held"),
+    ("labels", "available", "train", "held_out"),
     [
         (2, 60_000, 50_000, 5_000),
         (2, 59_999, 49_990, 4_999),
@@ -136,47 +140,50 @@ class TestSample:
         (1000, 12, 10, 1),
     ],
 )
-def test_splits_are_the_published_ones_or_of_the_same_ratio(labels, available, train, held):
-    classes = {str(one): [Instance(0, str(one), "")] * available for one in range(labels)}
+def test_balanced_set_has_published_split_sizes_or_their_ratio(labels, available, train, held_out):
+    classes = {str(label): [Instance(0, str(label), "")] * available for label in range(labels)}
     splits = balanced_set("task", classes, "").splits
-    sizes = {split: len(some) for split, some in splits.items()}
-    assert sizes == {"tr": train * labels, "va": held * labels, "te": held * labels}
+    sizes = {split: len(instances) for split, instances in splits.items()}
+    assert sizes == {"tr": train * labels, "va": held_out * labels, "te": held_out * labels}
     rarer = classes | {"0": classes["0"][:11]}
     with pytest.raises(SourceError, match="found 11 of 0"):
         balanced_set("task", rarer, "")
 
 
 class TestSentLen:
-    def test_labels_are_the_bins_of_the_numbers_of_tokens(self, make, lengths):
-        found = make(lengths, "sentlen")
-        assert (found.texts, found.sentences) == (1520, 1500)
-        (one,) = found.sets
-        check_balance(one, 6)
-        for _, label, text in lines(one):
+    def test_sentlen_labels_are_bins_of_token_counts(self, make, lengths):
+        result = make(lengths, "sentlen")
+        assert (result.texts, result.sentences) == (1520, 1500)
+        (probing_set,) = result.sets
+        check_balance(probing_set, 6)
+        for _, label, text in lines(probing_set):
             least, most = BINS[label]
             assert least <= len(text.split()) <= most
             assert text in lengths
 
 
 class TestWordContent:
-    def test_labels_are_words_from_rank_2001_on_and_each_sentence_has_one_once(self, make, words):
-        (one,) = make(words, "wc").sets
-        check_balance(one, 100)
+    def test_wc_labels_are_words_from_rank_2001_and_occur_once_per_sentence(self, make, words):
+        (probing_set,) = make(words, "wc").sets
+        check_balance(probing_set, 100)
         counts = Counter(token for text in words for token in text.split())
         ranked = sorted(counts, key=lambda token: (-counts[token], token))[2000:]
         expected = [token for token in ranked if token.islower() and token.isalpha()][:100]
-        assert {label for _, label, _ in lines(one)} == set(expected)
-        assert one.facts == {"words": 100, "ranks": [2001, ranked.index(expected[-1]) + 2001]}
-        for _, label, text in lines(one):
+        assert {label for _, label, _ in lines(probing_set)} == set(expected)
+        assert probing_set.facts == {
+            "words": 100,
+            "ranks": [2001, ranked.index(expected[-1]) + 2001],
+        }
+        for _, label, text in lines(probing_set):
             assert [t.lower() for t in text.split() if t.lower() in expected] == [label]
 
 
 class TestBigramShift:
-    def test_half_of_the_sentences_have_one_exchange(self, make, texts):
-        (one,) = make(texts, "bshift").sets
-        check_balance(one, 2)
+    def test_bshift_exchanges_two_adjacent_words_in_half_of_the_sentences(self, make, texts):
+        (probing_set,) = make(texts, "bshift").sets
+        check_balance(probing_set, 2)
         corpus, sources = set(texts), []
-        for _, label, text in lines(one):
+        for _, label, text in lines(probing_set):
             tokens = text.split()
             swapped = [
                 (place, " ".join([*tokens[:place], b, a, *tokens[place + 2 :]]))
@@ -195,23 +202,23 @@ class TestBigramShift:
                 sources.append(source)
         assert len(set(sources)) == len(sources)
 
-    def test_sentences_with_quotes_or_nothing_to_exchange_are_left_out(self, make, texts):
+    def test_bshift_leaves_out_sentences_with_quotes_or_without_exchange(self, make, texts):
         quoted = [f'{text} "' for text in texts] + ["one same same same ."] + ["a , b , c ."]
         with pytest.raises(SourceError, match="found 0 of"):
             make(quoted, "bshift")
         (with_some,) = make([*texts, *quoted], "bshift").sets
         assert not {text for _, _, text in lines(with_some)} & set(quoted)
 
-    def test_an_exchange_that_makes_a_sentence_of_the_corpus_is_dropped(self, make, texts):
-        (one,) = make(texts, "bshift").sets
-        shifted = [text for _, label, text in lines(one) if label == "I"]
-        assert one.facts == {"dropped": 0}
+    def test_bshift_drops_exchanges_that_give_a_corpus_sentence(self, make, texts):
+        (probing_set,) = make(texts, "bshift").sets
+        shifted = [text for _, label, text in lines(probing_set) if label == "I"]
+        assert probing_set.facts == {"dropped": 0}
         (again,) = make([*texts, *(text.upper() for text in shifted[:20])], "bshift").sets
         assert again.facts["dropped"] >= 20
         assert not {text for _, label, text in lines(again) if label == "I"} & set(shifted[:20])
 
 
-def test_sets_follow_from_seed_and_sentences_and_not_from_their_order(make, lengths, words):
+def test_probing_sets_depend_on_seed_and_sentences_but_not_on_order(make, lengths, words):
     def drawn(texts, task, seed=0):
         return lines(make(texts, task, seed=seed).sets[0])
 
@@ -242,14 +249,14 @@ def test_a_corpus_that_is_too_small_is_refused(make, lengths, words):
             make(texts, task, words=number)
 
 
-def test_what_is_written_can_be_read_and_several_sets_are_made_of_one_corpus(make, lengths):
-    found = make(lengths, "sentlen", "bshift")
-    assert [path.name for path in found.files] == ["sentence_length.txt", "bigram_shift.txt"]
-    for path, one in zip(found.files, found.sets, strict=True):
+def test_written_probing_sets_are_read_back(make, lengths):
+    result = make(lengths, "sentlen", "bshift")
+    assert [path.name for path in result.files] == ["sentence_length.txt", "bigram_shift.txt"]
+    for path, probing_set in zip(result.files, result.sets, strict=True):
         task = read_probing(path)
-        assert task.name == one.task
+        assert task.name == probing_set.task
         for short, split in (("tr", "train"), ("va", "dev"), ("te", "test")):
             texts = task.splits[split]
             assert list(zip(texts.labels, texts.left, strict=True)) == [
-                (instance.label, instance.text) for instance in one.splits[short]
+                (instance.label, instance.text) for instance in probing_set.splits[short]
             ]

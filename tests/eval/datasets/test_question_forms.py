@@ -18,8 +18,8 @@ from tests.eval.datasets.question_samples import (
     SPLITS,
     TRECQA,
     WIKIQA,
+    question_rows,
     records,
-    shown,
     tabs,
     trec_pairs,
     write,
@@ -160,18 +160,24 @@ SETS = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "name", "questions", "passages"), SETS)
-def test_each_form_is_recognized_and_read(tmp_path, asked, name, questions, passages):
-    form, split, variant = asked
+@pytest.mark.parametrize(("selection", "name", "questions", "passages"), SETS)
+def test_read_question_set_recognizes_and_reads_each_form(
+    tmp_path, selection, name, questions, passages
+):
+    form, split, variant = selection
     folder = write(tmp_path / "set", SAMPLES[form])
     assert detect_form(folder) == form
-    found = read_question_set(folder, split, variant=variant)
-    assert found == read_question_set(folder, split, form=form, variant=variant)
-    assert (found.name, found.split, shown(found)) == (name, split, questions)
-    assert found.passages == passages
+    question_set = read_question_set(folder, split, variant=variant)
+    assert question_set == read_question_set(folder, split, form=form, variant=variant)
+    assert (question_set.name, question_set.split, question_rows(question_set)) == (
+        name,
+        split,
+        questions,
+    )
+    assert question_set.passages == passages
     corpus = {"beir": "corpus.jsonl", "msmarco": "collection.tsv", "trec": "corpus.jsonl"}
-    assert found.corpus == ((folder / corpus[form],) if form in corpus else ())
-    assert found.answers_in_text == (form == "openqa")
+    assert question_set.corpus == ((folder / corpus[form],) if form in corpus else ())
+    assert question_set.answers_in_text == (form == "openqa")
 
 
 def test_every_form_has_a_sample():
@@ -179,19 +185,19 @@ def test_every_form_has_a_sample():
 
 
 @pytest.mark.parametrize("form", SAMPLES)
-def test_gzip_line_ends_and_byte_order_marks_change_nothing(tmp_path, form):
+def test_gzip_line_ends_and_byte_order_marks_do_not_change_a_question_set(tmp_path, form):
     plain = read(write(tmp_path / "plain", SAMPLES[form]), form)
     windows = {
         name: "\ufeff" + content.replace("\n", "\r\n") for name, content in SAMPLES[form].items()
     }
     packed = {f"{name}.gz": content for name, content in SAMPLES[form].items()}
     for name, files in (("windows", windows), ("packed", packed)):
-        found = read(write(tmp_path / name, files), form)
-        assert replace(found, name="", corpus=()) == replace(plain, name="", corpus=())
+        question_set = read(write(tmp_path / name, files), form)
+        assert replace(question_set, name="", corpus=()) == replace(plain, name="", corpus=())
 
 
-@pytest.mark.parametrize(("form", "name"), [one for one in READ if one not in UNREAD])
-def test_an_empty_file_and_bytes_that_are_not_utf8_are_named(tmp_path, form, name):
+@pytest.mark.parametrize(("form", "name"), [sample for sample in READ if sample not in UNREAD])
+def test_empty_file_and_invalid_utf8_are_refused_by_file_name(tmp_path, form, name):
     refused(write(tmp_path, {**SAMPLES[form], name: ""}), form, "", name)
     write(tmp_path, {**SAMPLES[form], name: SAMPLES[form][name].encode() + b"caf\xe9\n"})
     with pytest.raises(SourceError, match=f"{re.escape(name)}.*UTF-8"):
@@ -199,7 +205,7 @@ def test_an_empty_file_and_bytes_that_are_not_utf8_are_named(tmp_path, form, nam
 
 
 @pytest.mark.parametrize("form", SAMPLES)
-def test_a_split_a_variant_or_a_file_that_is_not_there_is_told_from_those_that_are(tmp_path, form):
+def test_unknown_split_variant_or_missing_file_is_refused_with_the_available_ones(tmp_path, form):
     with pytest.raises(SourceError) as caught:
         read_question_set(tmp_path, "test", form=form)
     for names in FORMS[form].needs:
@@ -212,7 +218,7 @@ def test_a_split_a_variant_or_a_file_that_is_not_there_is_told_from_those_that_a
         read(tmp_path, form, variant="strict")
 
 
-def test_what_is_no_folder_of_a_form_is_refused(tmp_path):
+def test_folder_of_no_known_form_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for form in (None, "own"):
         refused(tmp_path / "nothing", "own", "", "a folder of questions, found none", form=form)
@@ -311,10 +317,10 @@ class TestOwn:
     def folder(self, tmp_path):
         return write(tmp_path, OWN)
 
-    def test_pairs_are_in_the_order_in_which_equal_scores_rank(self, folder):
-        found = read(folder, "own")
-        assert len(found.answered()) == len(found) - 1
-        left, right = found.answered().pairs()
+    def test_pairs_of_a_question_are_ordered_by_descending_id(self, folder):
+        question_set = read(folder, "own")
+        assert len(question_set.answered()) == len(question_set) - 1
+        left, right = question_set.answered().pairs()
         assert left == ["question 1", "question 2", "question 2", "question 2"]
         assert right == ["text 2", "text 2", "text 10", "text 1"]
 
@@ -329,7 +335,7 @@ class TestOwn:
         default = f"{name}: expected this file of the split 'dev', found none; the folder has the "
         refused(folder, "own", "", expected.get(name, default), form="own")
 
-    def test_a_question_without_an_answer_is_left_out_without_a_pool(self, folder):
+    def test_question_without_pool_is_left_out_if_unanswered_and_refused_otherwise(self, folder):
         empty = records({"qid": "q1", "candidates": ["d2"]}, {"qid": "q3", "candidates": []})
         (folder / CANDIDATES).write_text(POOL + empty)
         assert [question.id for question in read(folder, "own").questions] == ["q1", "q2"]
@@ -338,9 +344,9 @@ class TestOwn:
 
     def test_without_any_file_of_candidates_the_whole_corpus_is_ranked(self, folder):
         (folder / CANDIDATES).unlink()
-        found = read(folder, "own")
-        assert (found.corpus, found.passages) == ((folder / "corpus.jsonl",), {})
-        assert [question.candidates for question in found.questions] == [(), (), ()]
+        question_set = read(folder, "own")
+        assert (question_set.corpus, question_set.passages) == ((folder / "corpus.jsonl",), {})
+        assert [question.candidates for question in question_set.questions] == [(), (), ()]
 
     def test_the_clean_variant_has_the_listed_questions(self, folder):
         plain = read(folder, "own")
@@ -383,25 +389,25 @@ def test_openqa_sets_have_the_names_of_their_folders(tmp_path):
         ("no match , no", ["yes", "no"], True),
     ],
 )
-def test_what_an_answer_matches(passage, answers, expected):
+def test_contains_answer_matches_whole_normalized_words(passage, answers, expected):
     assert contains_answer(passage, answers) is expected
 
 
-def test_trecqa_files_have_other_names_in_later_distributions(tmp_path):
-    found = read_question_set(write(tmp_path, {"TEST.xml": TRECQA[TREC_TEST]}), "test")
-    assert shown(found)[0] == TREC_ONE
+def test_trecqa_is_read_under_the_file_names_of_later_distributions(tmp_path):
+    question_set = read_question_set(write(tmp_path, {"TEST.xml": TRECQA[TREC_TEST]}), "test")
+    assert question_rows(question_set)[0] == TREC_ONE
 
 
 def test_a_folder_can_be_the_corpus_and_tags_have_any_case(tmp_path):
     topics = "<TOP lang='en'>\n<NUM> 1\n<TITLE> a fox\n</TOP>\n"
     files = {"topics.txt": topics, "qrels.txt": "1 0 d1 1\n", "corpus/one.txt": "one"}
-    found = read_question_set(write(tmp_path, files), "test")
-    assert [(question.id, question.text) for question in found.questions] == [("1", "a fox")]
-    assert found.corpus == (tmp_path / "corpus",)
+    question_set = read_question_set(write(tmp_path, files), "test")
+    assert [(question.id, question.text) for question in question_set.questions] == [("1", "a fox")]
+    assert question_set.corpus == (tmp_path / "corpus",)
 
 
 @pytest.mark.parametrize(
-    ("name", "split", "variant", "answered", "asked"),
+    ("name", "split", "variant", "answered", "total"),
     [
         ("wikiqa", "train", None, 873, 2118),
         ("wikiqa", "dev", None, 126, 296),
@@ -415,14 +421,16 @@ def test_a_folder_can_be_the_corpus_and_tags_have_any_case(tmp_path):
     ],
 )
 def test_real_sets_have_the_published_numbers_of_questions(
-    published, name, split, variant, answered, asked
+    published, name, split, variant, answered, total
 ):
-    found = read_question_set(published / name, split, variant=variant)
-    assert (len(found.answered()), len(found)) == (answered, asked)
-    assert found.corpus == ((published / name / "corpus.jsonl",) if name == "scifact" else ())
+    question_set = read_question_set(published / name, split, variant=variant)
+    assert (len(question_set.answered()), len(question_set)) == (answered, total)
+    assert question_set.corpus == (
+        (published / name / "corpus.jsonl",) if name == "scifact" else ()
+    )
 
 
-def test_statistics_are_those_counted_by_hand(tmp_path):
+def test_statistics_of_a_question_set_match_hand_counts(tmp_path):
     two = {"least": 2, "mean": 2.0, "greatest": 2}
     assert statistics(read(write(tmp_path / "own", OWN), "own")) == {
         "questions": 3,
@@ -437,10 +445,10 @@ def test_statistics_are_those_counted_by_hand(tmp_path):
     # Words are what white space separates, and every passage counts once.
     question = Question("q", "What's  that\t, then?", ("b",), {"b": 2, "a": 0, "c": -1})
     passages = {"a": "", "b": "one-two three", "unused": "1 2 3 4"}
-    found = statistics(QuestionSet("made", "test", (question,), passages))
-    assert found["question_words"] == {"least": 4, "mean": 4.0, "greatest": 4}
-    assert found["passage_words"] == {"least": 0, "mean": 2.0, "greatest": 4}
-    assert (found["passages"], found["answers"]) == (3, 1.0)
+    counts = statistics(QuestionSet("made", "test", (question,), passages))
+    assert counts["question_words"] == {"least": 4, "mean": 4.0, "greatest": 4}
+    assert counts["passage_words"] == {"least": 0, "mean": 2.0, "greatest": 4}
+    assert (counts["passages"], counts["answers"]) == (3, 1.0)
     empty = statistics(QuestionSet("made", "test", (), {}))
     assert (empty["question_words"], empty["answers"]) == (None, 0.0)
     # A corpus that is ranked as a whole is not counted.

@@ -41,18 +41,18 @@ def weights(count=8):
     ],
     ids=["similarity", "deep", "weights"],
 )
-def test_a_figure_says_what_is_drawn_and_words_in_it_can_do_nothing(inspection, labels, tmp_path):
+def test_figure_shows_its_texts_and_escapes_markup(inspection, labels, tmp_path):
     for name in ("one.svg", "one.PNG", "other.svg"):
         save_figure(inspection.figure(), tmp_path / name)
-    one, image, other = (
+    figure, image, other = (
         (tmp_path / name).read_bytes() for name in ("one.svg", "one.PNG", "other.svg")
     )
-    assert one.startswith(b"<?xml")
-    assert one == other
+    assert figure.startswith(b"<?xml")
+    assert figure == other
     assert image.startswith(b"\x89PNG\r\n\x1a\n")
-    found = texts_of(tmp_path / "one.svg")
-    assert [label for label in labels.split("|") if label not in found] == []
-    everything = " ".join(found)
+    texts = texts_of(tmp_path / "one.svg")
+    assert [label for label in labels.split("|") if label not in texts] == []
+    everything = " ".join(texts)
     assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", everything)
     if isinstance(inspection, LayerInspection):
         return

@@ -28,7 +28,7 @@ def expected_map(states, piece):
     return 1 - scipy.spatial.distance.cdist(states[:, piece], states[:, piece], "cosine")
 
 
-def test_each_piece_has_the_cosines_between_its_layers_and_zero_with_a_zero_vector():
+def test_layer_map_of_a_piece_has_cosines_and_zero_for_a_zero_vector():
     states = some_states(0).astype(np.float64)
     maps = cosine_maps(states)
     assert (maps.shape, maps.dtype) == ((7, 5, 5), np.float64)
@@ -45,18 +45,18 @@ def test_each_piece_has_the_cosines_between_its_layers_and_zero_with_a_zero_vect
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(0, 1000))
-def test_the_mean_is_that_of_all_pieces_that_count_together(sizes, seed):
+def test_mean_map_averages_all_counted_pieces(sizes, seed):
     random = np.random.default_rng(seed)
     texts = [(random.standard_normal((4, 7, 5)), np.arange(7) < size) for size in (*sizes, 1)]
     maps = np.array(
-        [expected_map(states, piece) for states, kept in texts for piece in np.flatnonzero(kept)]
+        [expected_map(states, piece) for states, mask in texts for piece in np.flatnonzero(mask)]
     )
     pieces, mean = layer_similarity(texts)
     assert pieces == len(maps)
     np.testing.assert_allclose(mean, maps.mean(axis=0), atol=1e-12)
 
 
-def test_offset_diagonals_are_those_of_the_mean():
+def test_offset_diagonals_equal_the_diagonals_of_the_mean_map():
     mean = np.arange(16, dtype=np.float64).reshape(4, 4)
     names = ("offset", "values", "mean", "deviation", "lowest", "highest")
     expected = [
@@ -65,7 +65,7 @@ def test_offset_diagonals_are_those_of_the_mean():
         (3, [3.0], 3.0, 0, 3.0, 3.0),
     ]
     assert LayerInspection("m", TextsRead(1, 0, False), 1, mean).diagonals() == [
-        dict(zip(names, one, strict=True)) for one in expected
+        dict(zip(names, values, strict=True)) for values in expected
     ]
 
 
@@ -74,20 +74,20 @@ def test_texts_without_word_pieces_are_refused():
         layer_similarity([(some_states(0), np.zeros(7, np.bool_))])
 
 
-def test_every_text_comes_once_with_its_own_states_shortest_first():
+def test_inspection_yields_each_distinct_text_once_shortest_first():
     texts = ["one two three four", "one", "", "five, six"]
     encoder, done = FakeStates(), []
     inspection = Inspection(encoder, texts, done=done.append)
-    found = dict(inspection)
-    assert encoder.asked == [["", "one", "five, six", "one two three four"]]
-    assert (set(found), inspection.read.texts, done) == (set(texts), 4, [1, 1, 1, 1])
-    for text, states in found.items():
+    states_by_text = dict(inspection)
+    assert encoder.requests == [["", "one", "five, six", "one two three four"]]
+    assert (set(states_by_text), inspection.read.texts, done) == (set(texts), 4, [1, 1, 1, 1])
+    for text, states in states_by_text.items():
         (expected,) = FakeStates().hidden_states([text])
         np.testing.assert_array_equal(states.states, expected.states)
         assert states.pieces == expected.pieces
 
 
-def test_no_more_texts_are_taken_than_the_limit_and_none_before_they_are_needed():
+def test_inspection_reads_texts_lazily_up_to_the_limit():
     texts = iter([f"text {number}" for number in range(800)])
     inspection = Inspection(FakeStates(), texts, limit=700)
     states = iter(inspection)
@@ -101,13 +101,13 @@ def test_no_more_texts_are_taken_than_the_limit_and_none_before_they_are_needed(
     assert len(list(texts)) == 600 - 512
 
 
-def test_texts_that_are_cut_are_counted_and_said():
-    said = []
+def test_truncated_texts_are_counted_and_reported():
+    messages = []
     texts = ["a b c d e f", "a b c d e f g", "a " * 99]
-    inspection = Inspection(FakeStates(max_length=8), texts, notify=said.append)
+    inspection = Inspection(FakeStates(max_length=8), texts, notify=messages.append)
     assert [len(states.pieces) for _, states in inspection] == [8, 8, 8]
     assert inspection.read.cut == 2
-    assert said == [
+    assert messages == [
         "warning: 2 texts exceeded the window of 8 word pieces; the excess was not read"
     ]
 
@@ -115,8 +115,8 @@ def test_texts_that_are_cut_are_counted_and_said():
 def test_offsets_are_those_of_the_text_without_its_prompt():
     ((text, states),) = Inspection(FakeStates(prompt="say: "), ["some text"])
     assert (text, states.pieces[1:3]) == ("some text", ["say", ":"])
-    shown = [text[a:b].lower() for a, b in states.spans]
-    assert shown == ["", "", "", *states.pieces[3:-1], ""]
+    words = [text[a:b].lower() for a, b in states.spans]
+    assert words == ["", "", "", *states.pieces[3:-1], ""]
 
 
 def test_a_model_without_readable_layers_is_refused():
@@ -128,7 +128,7 @@ def test_a_model_without_readable_layers_is_refused():
         list(all_states(encoder, ["a"]))
 
 
-def test_the_warning_of_the_encoder_about_cut_texts_is_not_repeated_and_others_are():
+def test_truncation_warning_of_the_encoder_is_suppressed_and_others_pass():
     encoder, messages = FakeStates(), ["1 of 2 texts are longer than the window", "something else"]
 
     def hidden_states(texts):

@@ -37,7 +37,7 @@ def inspect(text, **settings):
     return text, states
 
 
-def test_variance_is_that_of_the_adjacent_layer_cosines():
+def test_word_variance_equals_the_variance_of_adjacent_layer_cosines():
     vectors = np.random.default_rng(0).standard_normal((6, 4, 5)).astype(np.float32)
     expected = [expected_variance(vectors[:, word].astype(np.float64)) for word in range(4)]
     np.testing.assert_allclose(adjacent_variance(vectors), expected, atol=1e-14)
@@ -49,15 +49,15 @@ def test_variance_is_that_of_the_adjacent_layer_cosines():
 
 
 def test_the_pieces_of_a_word_are_averaged():
-    text, found = inspect("Playing, it's")
-    assert found.pieces == ["[CLS]", "pla", "yin", "g", ",", "it", "'", "s", "[SEP]"]
-    states = found.states.astype(np.float64)
-    assert text_variances(text, found) == [
+    text, words = inspect("Playing, it's")
+    assert words.pieces == ["[CLS]", "pla", "yin", "g", ",", "it", "'", "s", "[SEP]"]
+    states = words.states.astype(np.float64)
+    assert text_variances(text, words) == [
         (word, pytest.approx(expected_variance(states[:, pieces].mean(axis=1)), abs=1e-14))
         for word, pieces in (("playing", slice(1, 4)), ("it's", slice(5, 8)))
     ]
-    found.kept[:] = False
-    assert text_variances(text, found) == []
+    words.kept[:] = False
+    assert text_variances(text, words) == []
 
 
 @pytest.mark.parametrize(
@@ -65,21 +65,21 @@ def test_the_pieces_of_a_word_are_averaged():
     [("one two", {"prompt": "Query: "}), ("one two abcdefghijklmno", {"max_length": 8})],
     ids=["without words of the prompt", "without a word that was cut"],
 )
-def test_words_of_a_text_are(text, settings):
+def test_split_words_finds_the_words_of_a_text(text, settings):
     assert [word for word, _ in text_variances(*inspect(text, **settings))] == ["one", "two"]
 
 
 def test_words_are_counted_in_lower_case_and_averaged_over_their_occurrences():
     texts = ["The cat, the dog", "cat THE cat", "A bird"]
-    found = word_variances(Inspection(FakeStates(), texts), min_count=2)
+    variances = word_variances(Inspection(FakeStates(), texts), min_count=2)
     each = defaultdict(list)
     for text in texts:
         for word, variance in text_variances(*inspect(text)):
             each[word].append(variance)
-    means = {word: pytest.approx(np.mean(found)) for word, found in each.items()}
+    means = {word: pytest.approx(np.mean(values)) for word, values in each.items()}
     expected = [WordVariance(word, 3, means[word]) for word in ("the", "cat")]
-    assert sorted(found, key=lambda one: one.word, reverse=True) == expected
-    assert found == sorted(found, key=lambda one: one.variance)
+    assert sorted(variances, key=lambda word: word.word, reverse=True) == expected
+    assert variances == sorted(variances, key=lambda word: word.variance)
 
 
 @given(st.integers(0, 40), st.integers(1, 20))
@@ -87,11 +87,11 @@ def test_groups_are_disjoint_parts_of_the_thirds(count, top):
     words = [WordVariance(f"w{place}", 1, float(place)) for place in range(count)]
     groups = variance_groups(words, top)
     assert list(groups) == ["low", "middle", "high"]
-    shown = [word for part in groups.values() for word in part]
-    assert len(shown) == len(set(shown))
+    grouped_words = [word for part in groups.values() for word in part]
+    assert len(grouped_words) == len(set(grouped_words))
     assert all(len(part) <= min(top, count // 3 + 1) for part in groups.values())
     if top >= count:
-        assert set(shown) == set(words)
+        assert set(grouped_words) == set(words)
     if count >= 3:
         assert (groups["low"][0], groups["high"][0]) == (words[0], words[-1])
         assert all(groups.values())
@@ -99,28 +99,34 @@ def test_groups_are_disjoint_parts_of_the_thirds(count, top):
 
 def test_the_table_has_the_groups_beside_each_other():
     words = [WordVariance(f"w{place}", place, float(place)) for place in range(30)]
-    found = WordInspection("m", TextsRead(1, 0, False), 7, 5, 30, variance_groups(words, 2))
-    (table,) = found.report().sections[0].tables
+    inspection = WordInspection("m", TextsRead(1, 0, False), 7, 5, 30, variance_groups(words, 2))
+    (table,) = inspection.report().sections[0].tables
     names = ("low", "middle", "high")
-    assert table.columns == tuple(one for name in names for one in (name, "variance", "count"))
+    assert table.columns == tuple(
+        column for name in names for column in (name, "variance", "count")
+    )
     assert [[row[place] for place in (0, 3, 6)] for row in table.rows] == [
         ["w0", "w14", "w29"],
         ["w1", "w15", "w28"],
     ]
     assert table.rows[0][6:] == ("w29", "2.90e+01", "29")
-    assert found.text().startswith("m: 1 text, 30 words that occur at least 5 times\n")
+    assert inspection.text().startswith("m: 1 text, 30 words that occur at least 5 times\n")
 
 
 @pytest.mark.parametrize("start", ["", "::start-layer=0"])
 def test_the_weights_of_a_text_are_those_of_its_encoder(tiny_models, start):
-    form, said = f"{tiny_models['bert']}::max-length=8{start}", []
-    found = inspect_weights("w1 w2", form, notify=said.append)
+    form, messages = f"{tiny_models['bert']}::max-length=8{start}", []
+    inspection = inspect_weights("w1 w2", form, notify=messages.append)
     encoder = Encoder.load(f"{form}::fusion=sbert-wk")
-    assert (found.encoder, found.passage, found.cut) == (str(encoder.spec), "w1 w2", False)
+    assert (inspection.encoder, inspection.passage, inspection.cut) == (
+        str(encoder.spec),
+        "w1 w2",
+        False,
+    )
     (states,) = encoder.hidden_states(["w1 w2"])
     settings = SBERTWKSettings.of(encoder.spec.settings, encoder.depth)
-    assert found.words == tuple(word_weights("w1 w2", states, settings, "word"))
-    assert found.first_layer == (0 if start else 1)
-    assert said == []
-    assert inspect_weights("w1 " * 9, form, notify=said.append).cut
-    assert len(said) == 1
+    assert inspection.words == tuple(word_weights("w1 w2", states, settings, "word"))
+    assert inspection.first_layer == (0 if start else 1)
+    assert messages == []
+    assert inspect_weights("w1 " * 9, form, notify=messages.append).cut
+    assert len(messages) == 1

@@ -15,7 +15,7 @@ from tests.eval.sentences.sentence_samples import write_pairs, write_sts
 CPU = Loading(device="cpu")
 
 
-def asked(model, **settings):
+def search_settings(model, **settings):
     return LayerSearchSettings(str(model), CPU, resamples=100, **settings)
 
 
@@ -38,7 +38,7 @@ def test_pairs_are_searched_like_their_file_block_by_block_and_encoded_once(
     model, pairs, tmp_path, monkeypatch, form
 ):
     path, steps, encoded = write_pairs(tmp_path / "pairs.tsv", 40, 0), {}, []
-    loaded = search_layers(pairs, asked(f"{model}{form}"))
+    loaded = search_layers(pairs, search_settings(f"{model}{form}"))
     assert loaded.held_out_data is None
     monkeypatch.setattr("eval.layers.evaluation._PAIRS_AT_ONCE", 7)
     encode = Encoder.encode_pieces
@@ -53,7 +53,7 @@ def test_pairs_are_searched_like_their_file_block_by_block_and_encoded_once(
         return lambda count: steps[name].__setitem__(1, steps[name][1] + count)
 
     # A bare string is one path.
-    read = search_layers(str(path), asked(f"{model}{form}"), progress=progress)
+    read = search_layers(str(path), search_settings(f"{model}{form}"), progress=progress)
     assert loaded.found == read.found
     assert (loaded.search_data.name, read.search_data.name) == ("pairs", str(path))
     assert len(encoded) == len({*pairs.left, *pairs.right})
@@ -62,33 +62,35 @@ def test_pairs_are_searched_like_their_file_block_by_block_and_encoded_once(
 
 
 def test_the_encoder_of_the_result_has_the_vectors_that_were_searched(model, pairs):
-    found = search_layers(pairs, asked(f"{model}::normalize=no"), test=pairs)
-    layers = ",".join(map(str, found.found.best.layers))
-    assert found.encoder == f"{model}::normalize=no::lc:{layers}"
-    encoder = Encoder.load(found.encoder, device="cpu")
+    result = search_layers(pairs, search_settings(f"{model}::normalize=no"), test=pairs)
+    layers = ",".join(map(str, result.found.best.layers))
+    assert result.encoder == f"{model}::normalize=no::lc:{layers}"
+    encoder = Encoder.load(result.encoder, device="cpu")
     left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
     cosines = (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
     expected = scipy.stats.spearmanr(np.round(cosines, 6), pairs.gold)[0]
-    assert found.found.best.search == pytest.approx(expected, abs=1e-6)
-    assert found.found.best.held_out == found.found.best.search
+    assert result.found.best.search == pytest.approx(expected, abs=1e-6)
+    assert result.found.best.held_out == result.found.best.search
 
 
 @pytest.mark.parametrize(
     ("protocol", "form"), [("given", "::head=yes"), ("paper", "::head=yes::pooling=max")]
 )
-def test_a_head_is_searched_with(model, pairs, form, protocol):
-    settings = asked(f"{model}{form}", top=7, protocol=protocol, dev_size=15, shuffles=2)
+def test_layer_search_applies_the_dense_head(model, pairs, form, protocol):
+    settings = search_settings(f"{model}{form}", top=7, protocol=protocol, dev_size=15, shuffles=2)
     result = search_layers(pairs, settings)
     assert len(result.found.top) == 7
-    searched = [np.arange(len(pairs))]
+    samples = [np.arange(len(pairs))]
     if protocol == "paper":
-        searched = [np.random.default_rng([0, one]).permutation(len(pairs))[:15] for one in (0, 1)]
-    for one in result.found.top:
-        encoder = Encoder.load(f"{model}{form}::lc:{','.join(map(str, one.layers))}")
+        samples = [np.random.default_rng([0, seed]).permutation(len(pairs))[:15] for seed in (0, 1)]
+    for candidate in result.found.top:
+        encoder = Encoder.load(f"{model}{form}::lc:{','.join(map(str, candidate.layers))}")
         left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
         cosines = np.round((left * right).sum(axis=1), 6)
-        found = [scipy.stats.spearmanr(cosines[rows], pairs.gold[rows])[0] for rows in searched]
-        assert one.search == pytest.approx(np.mean(found), abs=1e-6)
+        correlations = [
+            scipy.stats.spearmanr(cosines[rows], pairs.gold[rows])[0] for rows in samples
+        ]
+        assert candidate.search == pytest.approx(np.mean(correlations), abs=1e-6)
     same = f"{model}{form}::lc:{','.join(map(str, result.found.best.layers))}"
     assert Encoder.load(result.encoder).spec == Encoder.load(same).spec
 
@@ -99,20 +101,22 @@ def test_the_papers_protocol_merges_all_splits_of_a_similarity_test(model, tmp_p
     everything = task.everything()
     parts = [task.train, task.dev, *(subset.pairs for subset in task.subsets)]
     assert len(everything) == sum(len(part) for part in parts if part is not None)
-    settings = asked(model, protocol="paper", dev_size=10, shuffles=2)
-    found = search_layers(folder, settings)
-    assert found.search_data.units == len(everything)
-    assert found.found == search_layers(everything, settings).found
+    settings = search_settings(model, protocol="paper", dev_size=10, shuffles=2)
+    result = search_layers(folder, settings)
+    assert result.search_data.units == len(everything)
+    assert result.found == search_layers(everything, settings).found
 
 
 def test_loaded_questions_are_searched_and_tested(model):
-    found = search_layers(questions("dev"), asked(model, objective="RR"), test=questions("test"))
-    assert (found.objective, found.unit) == ("RR", "questions")
-    assert found.search_data.units == 7
-    assert found.held_out_data.name == "made (test)"
-    assert "left out: questions without a relevant passage" in found.text()
+    result = search_layers(
+        questions("dev"), search_settings(model, objective="RR"), test=questions("test")
+    )
+    assert (result.objective, result.unit) == ("RR", "questions")
+    assert result.search_data.units == 7
+    assert result.held_out_data.name == "made (test)"
+    assert "left out: questions without a relevant passage" in result.text()
     with pytest.raises(SourceError, match="found a whole corpus to rank"):
-        search_layers(replace(questions("dev"), corpus=("corpus",)), asked(model))
+        search_layers(replace(questions("dev"), corpus=("corpus",)), search_settings(model))
 
 
 @pytest.mark.parametrize(
@@ -132,25 +136,25 @@ def test_loaded_questions_are_searched_and_tested(model):
     ],
 )
 def test_settings_that_do_not_fit_the_data_are_refused(model, pairs, data, test, settings, message):
-    known = {"pairs": pairs, "questions": questions("dev"), None: None}
+    data_sets = {"pairs": pairs, "questions": questions("dev"), None: None}
     with pytest.raises(ConfigError, match=message):
-        search_layers(known[data], asked(model, **settings), test=known[test])
+        search_layers(data_sets[data], search_settings(model, **settings), test=data_sets[test])
 
 
-def test_a_search_for_a_part_of_the_vectors_is_refused(model, pairs):
+def test_layer_search_of_truncated_dimensions_is_refused(model, pairs):
     with pytest.raises(ConfigError, match="the search compares whole vectors"):
-        search_layers(pairs, asked(f"{model}::dimensions=4"))
+        search_layers(pairs, search_settings(f"{model}::dimensions=4"))
 
 
-def test_what_was_searched_on_is_not_held_out(model, tmp_path):
+def test_held_out_data_without_overlap_or_with_a_warning(model, tmp_path):
     path, part = tmp_path / "pairs.tsv", tmp_path / "part.tsv"
     path.write_text("score\tsentence1\tsentence2\n1\tw1\tw2\n2\tw3\tw4\n3\tw5\tw5\n")
     part.write_text("score\tsentence1\tsentence2\n2\tw3\tw4\n1\tw1\tw2\n")
     folder = write_set(tmp_path / "set", made_set("dev"), made_set("test"))
-    for data, settings, test, found in (
+    for data, settings, test, overlap in (
         (path, {}, path, r"\S+pairs\.tsv again"),
         (path, {}, part, r"\S+part\.tsv again"),
         (folder, {"test_split": "dev"}, None, "dev"),
     ):
-        with pytest.raises(ConfigError, match=f"found {found}; nothing is held out of it"):
-            search_layers(data, asked(model, **settings), test=test)
+        with pytest.raises(ConfigError, match=f"found {overlap}; nothing is held out of it"):
+            search_layers(data, search_settings(model, **settings), test=test)

@@ -57,16 +57,18 @@ def brute_cosines(left, right, layers):
 @pytest.mark.parametrize(
     ("hidden_states", "largest"), [(1, None), (7, None), (13, None), (13, 4), (25, 3), (6, 6)]
 )
-def test_every_set_up_to_the_largest_size_is_there_once(hidden_states, largest):
+def test_layer_subsets_enumerate_each_set_up_to_the_largest_size_once(hidden_states, largest):
     subsets = layer_subsets(hidden_states, largest)
     most = largest or hidden_states
-    found = [subsets.layers(place) for place in range(len(subsets))]
+    sets = [subsets.layers(place) for place in range(len(subsets))]
     every = [
         layers for size in range(1, most + 1) for layers in combinations(range(hidden_states), size)
     ]
     # Fewer layers first, then the smaller mask.
-    assert found == sorted(every, key=lambda one: (len(one), sum(1 << layer for layer in one)))
-    assert [len(layers) for layers in found] == subsets.sizes.tolist()
+    assert sets == sorted(
+        every, key=lambda layers: (len(layers), sum(1 << layer for layer in layers))
+    )
+    assert [len(layers) for layers in sets] == subsets.sizes.tolist()
     assert subsets.layers(subsets.last) == (hidden_states - 1,)
 
 
@@ -103,21 +105,21 @@ def test_the_cosines_of_every_set_equal_those_of_the_mean_vectors(largest, table
         np.testing.assert_allclose(cosines, rows, rtol=0, atol=1e-13)
     assert sorted(seen) == list(range(len(subsets)))
     order = np.random.default_rng(0).permutation(150)[:7]
-    taken = grams.take(order)
-    assert taken.pairs == 7
+    sample = grams.take(order)
+    assert sample.pairs == 7
     rows = np.array(expected)[:, order]
-    np.testing.assert_allclose(taken.cosines(subsets.masks), rows, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(sample.cosines(subsets.masks), rows, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("scale", [1, 1e-15, 1e15])
-def test_the_length_of_the_vectors_does_not_matter(scale):
+def test_subset_cosines_do_not_depend_on_vector_length(scale):
     left, right = made_vectors(30, 3, 8)
     left[:, 2] = -left[:, 0]
     masks = layer_subsets(3).masks
-    found = pair_grams(left * np.float32(scale), right).cosines(masks)
-    np.testing.assert_allclose(found, pair_grams(left, right).cosines(masks), atol=1e-6)
+    cosines = pair_grams(left * np.float32(scale), right).cosines(masks)
+    np.testing.assert_allclose(cosines, pair_grams(left, right).cosines(masks), atol=1e-6)
     # Layers that cancel.
-    assert (found[masks == 0b101] == 0).all()
+    assert (cosines[masks == 0b101] == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -160,12 +162,12 @@ def test_questions_are_ranked_as_eval_qa_ranks_them_noise_included():
     # The answer's cosine is above the other's by less than vectors differ between batches, and
     # by more than a 32-bit float resolves.
     questions = (Question("q", "?", ("z", "a"), {"a": 1}),)
-    asked = np.array([[1.0, 0.0]], np.float32)
+    question_vector = np.array([[1.0, 0.0]], np.float32)
     angles = np.arccos([0.9, 0.9 + 3e-7])
     passages = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     rows = np.zeros(2, np.int64), np.arange(2)
-    pooled = EmbeddedPairs(asked, passages, *rows).cosines()
-    grams = pair_grams(asked[rows[0]][:, None], passages[rows[1]][:, None])
+    pooled = EmbeddedPairs(question_vector, passages, *rows).cosines()
+    grams = pair_grams(question_vector[rows[0]][:, None], passages[rows[1]][:, None])
     objective = PoolObjective(questions, "mrr")
     searched = objective(grams.cosines(np.array([1])))
     assert searched.tolist() == PoolMeasures(questions, ["RR"])(pooled)["RR"].tolist() == [0.5]
@@ -174,7 +176,7 @@ def test_questions_are_ranked_as_eval_qa_ranks_them_noise_included():
     assert objective(zeros).tolist() == [0.5, 0.5, 1]
 
 
-def test_a_resample_is_the_mean_over_the_questions_drawn():
+def test_resampled_measure_is_the_mean_over_the_drawn_questions():
     cosines = np.random.default_rng(0).random((2, len(POOLS.pairs()[0])))
     ranking = PoolObjective(POOLS.questions, "map")
     weights = np.array([[2.0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0]])
@@ -236,9 +238,9 @@ def tasks():
 def rounded(value):
     """A report as values that compare up to rounding."""
     if isinstance(value, dict):
-        return {name: rounded(one) for name, one in value.items()}
+        return {name: rounded(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(one) for one in value]
+        return [rounded(part) for part in value]
     return round(value, 10) if isinstance(value, float) else value
 
 
@@ -247,62 +249,62 @@ def mask(layers):
 
 
 @pytest.mark.parametrize("tested", [True, False])
-def test_a_report_is_that_of_plain_loops_over_all_sets(tasks, tested):
+def test_search_report_equals_plain_loops_over_all_sets(tasks, tested):
     search, held_out = tasks[0], tasks[1] if tested else None
-    found = asdict(search_given(search, held_out, SUBSETS, QUICK))
+    report = asdict(search_given(search, held_out, SUBSETS, QUICK))
     sets = list(map(SUBSETS.layers, range(len(SUBSETS))))
     values = dict(zip(sets, subset_values(search, SUBSETS).tolist(), strict=True))
     tests = dict.fromkeys(sets)
     if tested:
         tests = dict(zip(sets, subset_values(held_out, SUBSETS).tolist(), strict=True))
-    order = sorted(sets, key=lambda one: -values[one])
+    order = sorted(sets, key=lambda subset: -values[subset])
     last, best = (4,), order[0]
 
     def score(layers):
         return dict(zip(SCORE, (layers, values[layers], tests[layers]), strict=True))
 
     def gain(layers):
-        shown, task = (tests, held_out) if tested else (values, search)
+        values_of_set, task = (tests, held_out) if tested else (values, search)
         low, high = bootstrap_gain(task, mask(best), mask(layers), 200, [0])
-        both = shown[best], shown[layers]
+        both = values_of_set[best], values_of_set[layers]
         return dict(
             zip(GAIN, (tested, *both, both[0] - both[1], low, high, 200, None), strict=True)
         )
 
-    drawn = found["others"][1]["score"]["layers"]
+    drawn = report["others"][1]["score"]["layers"]
     assert len(set(drawn)) == len(best)
     effects = []
     for size in range(1, LAYERS + 1):
-        same = [one for one in order if len(one) == size]
-        mean = float(np.mean([values[one] for one in same]))
+        same = [subset for subset in order if len(subset) == size]
+        mean = float(np.mean([values[subset] for subset in same]))
         effects.append((size, len(same), values[same[0]], mean, tests[same[0]], same[0]))
     layers = []
     for layer in range(LAYERS):
-        has = next(one for one in order if layer in one)
-        lacks = next(one for one in order if layer not in one)
+        has = next(subset for subset in order if layer in subset)
+        lacks = next(subset for subset in order if layer not in subset)
         layers.append((layer, values[has], values[lacks], tests[has], tests[lacks]))
-    assert rounded(found) == rounded(
+    assert rounded(report) == rounded(
         {
             "search_units": 120,
             "held_out_units": 120 if tested else None,
             "subsets": 31,
             "best": score(best),
             "baseline": score(last),
-            "top": [score(one) for one in order[:10]],
+            "top": [score(subset) for subset in order[:10]],
             "gain": gain(last),
             "others": [
-                {"name": name, "score": score(one), "gain": gain(one)}
-                for name, one in (("last 4 layers", (1, 2, 3, 4)), ("random layers", drawn))
+                {"name": name, "score": score(subset), "gain": gain(subset)}
+                for name, subset in (("last 4 layers", (1, 2, 3, 4)), ("random layers", drawn))
             ],
-            "sizes": [dict(zip(SIZE, one, strict=True)) for one in effects],
-            "layers": [dict(zip(LAYER, one, strict=True)) for one in layers],
+            "sizes": [dict(zip(SIZE, row, strict=True)) for row in effects],
+            "layers": [dict(zip(LAYER, row, strict=True)) for row in layers],
             "shuffles": [],
             "wins": [],
         }
     )
 
 
-def test_baselines_need_not_be_among_the_sets_that_are_tried(tasks):
+def test_baselines_are_scored_even_if_outside_the_searched_sets(tasks):
     part = search_given(*tasks, layer_subsets(LAYERS, 2), QUICK).others[0].score
     whole = search_given(*tasks, SUBSETS, QUICK).others[0].score
     assert (part.layers, part.search, part.held_out) == (
@@ -325,38 +327,43 @@ def test_the_papers_protocol_reports_means_over_shuffles_that_depend_on_the_seed
     other = search_shuffled(tasks[0], SUBSETS, replace(settings, shuffles=1, seed=1))
     assert other.gain.best != shuffles[0].gain.best
     assert (other.gain.spread, other.others[0].gain.spread) == (0, 0)
-    assert all((one.search_units, one.held_out_units) == (40, 80) for one in (report, *shuffles))
+    assert all(
+        (search.search_units, search.held_out_units) == (40, 80) for search in (report, *shuffles)
+    )
 
     def mean(value):
-        return pytest.approx(np.mean([value(one) for one in shuffles]))
+        return pytest.approx(np.mean([value(shuffle) for shuffle in shuffles]))
 
-    winners = [one.best.layers for one in shuffles]
+    winners = [shuffle.best.layers for shuffle in shuffles]
     assert dict(report.wins) == Counter(winners)
     assert report.wins[0][1] == max(times for _, times in report.wins)
     for place, baseline in enumerate([report, *report.others]):
 
-        def held_out(one, place=place):
-            return (one.others[place - 1].score if place else one.baseline).held_out
+        def held_out(shuffle, place=place):
+            return (shuffle.others[place - 1].score if place else shuffle.baseline).held_out
 
-        gains = [one.best.held_out - held_out(one) for one in shuffles]
+        gains = [shuffle.best.held_out - held_out(shuffle) for shuffle in shuffles]
         spread = pytest.approx(np.std(gains, ddof=1))
-        both = mean(lambda one: one.best.held_out), mean(held_out)
+        both = mean(lambda shuffle: shuffle.best.held_out), mean(held_out)
         gain = Gain(True, *both, pytest.approx(np.mean(gains)), None, None, None, spread)
         assert baseline.gain == gain
-    names = [(one.name, None) for one in shuffles[0].others]
-    assert [(one.name, one.score) for one in report.others] == names
-    assert report.baseline == SetScore((4,), mean(lambda one: one.baseline.search), None)
-    found = sorted((one.search for one in report.top), reverse=True)
-    assert [one.search for one in report.top] == found
+    names = [(baseline.name, None) for baseline in shuffles[0].others]
+    assert [(baseline.name, baseline.score) for baseline in report.others] == names
+    assert report.baseline == SetScore((4,), mean(lambda shuffle: shuffle.baseline.search), None)
+    scores = sorted((score.search for score in report.top), reverse=True)
+    assert [score.search for score in report.top] == scores
     assert report.top[0] == report.best
     assert len(report.top) == 10
     assert report.sizes[1] == SizeEffect(
         *(2, 10),
-        *[mean(lambda one, n=n: getattr(one.sizes[1], n)) for n in ("best", "mean", "held_out")],
+        *[
+            mean(lambda shuffle, n=n: getattr(shuffle.sizes[1], n))
+            for n in ("best", "mean", "held_out")
+        ],
         None,
     )
     assert report.layers[2] == LayerEffect(
-        2, *[mean(lambda one, n=n: getattr(one.layers[2], n)) for n in LAYER[1:]]
+        2, *[mean(lambda shuffle, n=n: getattr(shuffle.layers[2], n)) for n in LAYER[1:]]
     )
 
 
@@ -365,16 +372,16 @@ def test_the_papers_protocol_reports_means_over_shuffles_that_depend_on_the_seed
     [(30, 0b10, (0.5, 0.5)), (30, 0b01, (0.0, 0.0)), (1, 0b10, (-1.0, 1.0))],
     ids=["never varies", "no difference", "one question says nothing of others"],
 )
-def test_the_interval_of_a_constant_difference(questions, baseline, interval):
+def test_bootstrap_interval_of_a_constant_difference_is_a_point(questions, baseline, interval):
     # The first candidate is relevant, and first with one layer, second with the other.
-    asked = [Question(f"q{number}", "?", ("b", "a"), {"b": 1}) for number in range(questions)]
+    pools = [Question(f"q{number}", "?", ("b", "a"), {"b": 1}) for number in range(questions)]
     cosines = {0b01: [0.9, 0.1] * questions, 0b10: [0.1, 0.9] * questions}
     grams = SimpleNamespace(cosines=lambda masks: np.array([cosines[mask] for mask in masks]))
-    task = LayerTask(grams, PoolObjective(asked, "mrr"))
+    task = LayerTask(grams, PoolObjective(pools, "mrr"))
     assert bootstrap_gain(task, 0b01, baseline, 300, 0) == interval
 
 
-def test_the_interval_of_a_gain_is_that_of_resampled_pairs():
+def test_gain_interval_equals_resampling_the_pairs():
     task = made_task(40)
     (weights,) = resampling_weights(40, 150, np.random.default_rng(7))
     cosines = task.grams.cosines(np.array([0b00010, 0b10000]))

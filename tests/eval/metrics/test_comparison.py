@@ -22,31 +22,35 @@ NOTHING: dict[str, dict[str, float]] = {}
 RUNS = {"good": GOOD, "poor": POOR, "nothing": NOTHING}
 
 
-def test_values_scores_and_tests_are_those_of_evaluate_over_the_queries_that_count():
-    for kept, queries in ((False, "1245"), (True, "12345")):
-        found = compare(RUNS, QRELS, ["AP", "P@1"], baseline="poor", keep_without_positive=kept)
-        assert found.queries == tuple(queries)
-        assert (found.without_positive, found.excluded) == (1, not kept)
-        assert found.missing == {"good": 0, "poor": int(kept), "nothing": len(queries)}
+def test_compare_equals_evaluate_over_the_counted_queries():
+    for keep, queries in ((False, "1245"), (True, "12345")):
+        comparison = compare(
+            RUNS, QRELS, ["AP", "P@1"], baseline="poor", keep_without_positive=keep
+        )
+        assert comparison.queries == tuple(queries)
+        assert (comparison.without_positive, comparison.excluded) == (1, not keep)
+        assert comparison.missing == {"good": 0, "poor": int(keep), "nothing": len(queries)}
         for row, (name, run) in enumerate(RUNS.items()):
             expected = evaluate(run, {query: QRELS[query] for query in queries}, ["AP", "P@1"])
             for measure in ("AP", "P@1"):
-                values = dict(zip(found.queries, found.values[measure][row], strict=True))
+                values = dict(zip(comparison.queries, comparison.values[measure][row], strict=True))
                 assert values == expected.per_query[measure]
-                score = found.scores[measure][name]
+                score = comparison.scores[measure][name]
                 assert score.value == pytest.approx(expected.means[measure])
                 assert score.low <= score.value <= score.high
                 if name == "poor":
                     assert score.difference is None
                 else:
-                    less = found.scores[measure]["poor"].value
+                    less = comparison.scores[measure]["poor"].value
                     assert score.difference.value == pytest.approx(score.value - less)
                     assert score.difference.low <= score.difference.value <= score.difference.high
-        tests = [found.scores["AP"][name].difference for name in ("good", "nothing")]
-        assert [one.adjusted for one in tests] == holm([one.p for one in tests])
+        tests = [comparison.scores["AP"][name].difference for name in ("good", "nothing")]
+        assert [difference.adjusted for difference in tests] == holm(
+            [difference.p for difference in tests]
+        )
 
 
-def test_what_cannot_be_compared_is_refused():
+def test_unknown_baseline_and_missing_judgments_are_refused():
     assert compare(RUNS, QRELS, ["AP"]).baseline == "good"
     with pytest.raises(ConfigError, match="expected one of the runs"):
         compare(RUNS, QRELS, ["AP"], baseline="best")
@@ -54,19 +58,19 @@ def test_what_cannot_be_compared_is_refused():
         compare(RUNS, {"3": {"a": 0}}, ["AP"])
 
 
-def test_wins_and_losses_are_counted_query_by_query_and_the_queries_that_differ_most_named():
-    found = compare(RUNS, QRELS, ["P@1"])
-    difference = found.scores["P@1"]["poor"].difference
+def test_difference_counts_better_and_worse_queries_and_names_the_most_different():
+    comparison = compare(RUNS, QRELS, ["P@1"])
+    difference = comparison.scores["P@1"]["poor"].difference
     # Better on 2, where b is relevant; worse on 1 and 4; equal on 5.
     assert (difference.better, difference.worse) == (1, 2)
-    assert found.most_different("P@1", "poor", 10) == [("1", -1.0), ("2", 1.0), ("4", -1.0)]
-    assert found.most_different("P@1", "poor", 1) == [("1", -1.0)]
+    assert comparison.most_different("P@1", "poor", 10) == [("1", -1.0), ("2", 1.0), ("4", -1.0)]
+    assert comparison.most_different("P@1", "poor", 1) == [("1", -1.0)]
 
 
-def test_seeds_that_all_equal_the_baseline_differ_in_nothing():
+def test_seeds_equal_to_the_baseline_have_no_difference():
     # A third of 0.1 three times is not 0.1 to the last digit.
     once = np.full(40, 0.1)
-    found = compare_systems(
+    comparison = compare_systems(
         {"one": {"AP": once[None]}, "three": {"AP": np.stack([once] * 3)}},
         tuple(map(str, range(40))),
         without_positive=0,
@@ -75,11 +79,11 @@ def test_seeds_that_all_equal_the_baseline_differ_in_nothing():
         baseline=None,
         resampling=Resampling(1000),
     )
-    one, three = found.scores["AP"].values()
-    assert (one.spread, three.spread) == (None, 0.0)
-    assert (three.difference.value, three.difference.p, three.difference.better) == (0.0, 1.0, 0)
-    np.testing.assert_array_equal(*found.values["AP"])
-    assert found.most_different("AP", "three", 5) == []
+    single, triple = comparison.scores["AP"].values()
+    assert (single.spread, triple.spread) == (None, 0.0)
+    assert (triple.difference.value, triple.difference.p, triple.difference.better) == (0.0, 1.0, 0)
+    np.testing.assert_array_equal(*comparison.values["AP"])
+    assert comparison.most_different("AP", "three", 5) == []
 
 
 @pytest.mark.parametrize(("queries", "warned"), [(19, True), (20, False)])

@@ -26,7 +26,7 @@ def test_ties_get_average_ranks(rows):
         assert value == pytest.approx(scipy.stats.spearmanr(cosines, gold)[0], abs=1e-12)
 
 
-def test_cosines_that_differ_by_rounding_tie():
+def test_cosines_within_rounding_are_ties():
     gold = np.array([1.0, 2.0, 3.0, 4.0])
     exact = np.array([[0.25, 0.5, 1.0, 1.0]])
     noise = np.array([[0.0, 0.0, 3e-16, -3e-16]])
@@ -34,7 +34,7 @@ def test_cosines_that_differ_by_rounding_tie():
 
 
 @pytest.mark.parametrize("name", ["spearman", "pearson"])
-def test_equal_cosines_correlate_with_nothing(name):
+def test_correlation_of_equal_cosines_is_zero(name):
     assert Correlation(np.array([1.0, 2.0, 2.5]), name)(np.full((2, 3), 0.3)).tolist() == [0, 0]
 
 
@@ -46,20 +46,20 @@ def test_too_few_pairs_and_constant_gold_scores_are_refused():
 
 
 @pytest.mark.parametrize("name", ["spearman", "pearson"])
-def test_a_resample_has_the_correlation_of_the_pairs_drawn(name):
+def test_resampled_correlation_equals_scipy_on_the_drawn_pairs(name):
     random = np.random.default_rng(0)
     gold = np.round(random.random(25) * 4)
     cosines = np.round(random.random((2, 25)), 1)
     drawn = random.integers(0, 25, (20, 25))
     weights = np.stack([np.bincount(row, minlength=25) for row in drawn]).astype(np.float64)
-    found = Correlation(gold, name).resampled(cosines, weights)
+    correlations = Correlation(gold, name).resampled(cosines, weights)
     reference = {"spearman": scipy.stats.spearmanr, "pearson": scipy.stats.pearsonr}[name]
-    for row, values in zip(drawn, found, strict=True):
-        expected = [reference(one[row], gold[row]).statistic for one in cosines]
+    for row, values in zip(drawn, correlations, strict=True):
+        expected = [reference(sample[row], gold[row]).statistic for sample in cosines]
         assert values == pytest.approx(expected, abs=1e-12)
 
 
-def test_an_objective_that_is_no_correlation_is_refused_with_what_it_needs():
+def test_objective_that_is_no_correlation_is_refused():
     gold = np.array([1.0, 2.0])
     assert pair_correlation(gold, None, "pairs.tsv").name == "spearman"
     assert pair_correlation(gold, "pearson", "pairs.tsv").name == "pearson"

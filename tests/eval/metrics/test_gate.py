@@ -41,24 +41,27 @@ def run(worse=0, better=0, count=None):
         (run(worse=20), replace(MEASURES, measures=("R@2", "P@1")), "fail"),
     ],
 )
-def test_the_verdict(candidate, settings, verdict):
-    found = gate(run(), candidate, QRELS, settings)
-    assert found.verdict == verdict == found.to_json()["verdict"]
-    lost = found.measures["P@1"].lost
-    assert lost == tuple((one, -1.0) for one in QUESTIONS if candidate[one] is SECOND)[:5]
+def test_gate_verdict_follows_losses_margin_and_measures(candidate, settings, verdict):
+    result = gate(run(), candidate, QRELS, settings)
+    assert result.verdict == verdict == result.to_json()["verdict"]
+    lost = result.measures["P@1"].lost
+    assert (
+        lost
+        == tuple((question, -1.0) for question in QUESTIONS if candidate[question] is SECOND)[:5]
+    )
 
 
-def test_few_questions_of_equal_values_are_no_pass():
+def test_hundred_equal_questions_do_not_pass_a_one_point_margin():
     """Each of 100 questions alike does not rule out that one in a hundred is lost."""
-    few = dict(list(QRELS.items())[:100])
+    qrels = dict(list(QRELS.items())[:100])
     # Another document behind the right one, which no measure sees.
     changed = {"right": 2.0, "other": 1.0}
-    other = dict.fromkeys(few, changed)
-    found = gate(run(), other, few, MEASURES)
-    assert found.verdict == "too few questions"
-    assert not found.to_json()["identical"]
-    assert "299 questions" in found.text()
-    assert gate(run(), other, few, replace(MEASURES, margin=3.0)).verdict == "pass"
+    other = dict.fromkeys(qrels, changed)
+    result = gate(run(), other, qrels, MEASURES)
+    assert result.verdict == "too few questions"
+    assert not result.to_json()["identical"]
+    assert "299 questions" in result.text()
+    assert gate(run(), other, qrels, replace(MEASURES, margin=3.0)).verdict == "pass"
 
 
 @pytest.mark.parametrize(
@@ -74,34 +77,32 @@ def test_few_questions_of_equal_values_are_no_pass():
         ({}, False),
     ],
 )
-def test_the_same_rankings_hit_for_hit_are_a_pass_with_any_number_of_questions(
-    candidate, identical
-):
+def test_identical_rankings_pass_with_any_number_of_questions(candidate, identical):
     for count in (1, 2, 30):
-        few = dict(list(QRELS.items())[:count])
+        qrels = dict(list(QRELS.items())[:count])
         # What is not judged does not count.
-        more = {"unjudged": SECOND, **dict.fromkeys(few, RIGHT)}
-        changed = {**more, "unjudged": RIGHT, next(iter(few)): candidate}
+        baseline = {"unjudged": SECOND, **dict.fromkeys(qrels, RIGHT)}
+        changed = {**baseline, "unjudged": RIGHT, next(iter(qrels)): candidate}
         if not candidate and count == 1:
             continue
-        found = gate(more, changed, few, MEASURES)
-        assert found.identical == found.to_json()["identical"] == identical
-        assert (found.verdict == "pass") == identical
-        assert ("the same, hit for hit, for all" in found.text()) == identical
+        result = gate(baseline, changed, qrels, MEASURES)
+        assert result.identical == result.to_json()["identical"] == identical
+        assert (result.verdict == "pass") == identical
+        assert ("the same, hit for hit, for all" in result.text()) == identical
     # Questions that neither side has.
     assert gate({"q001": RIGHT}, {"q001": RIGHT}, QRELS, MEASURES).verdict == "pass"
 
 
-def test_a_drop_has_holms_correction_and_a_pass_needs_none():
-    found = gate(run(worse=7), run(worse=13), QRELS, MEASURES)
+def test_p_values_of_drops_are_holm_corrected():
+    result = gate(run(worse=7), run(worse=13), QRELS, MEASURES)
     # Six questions that lose: 2^-6, times 2.
-    assert [one.p_drop for one in found.measures.values()] == pytest.approx([1 / 32] * 2)
+    assert [measure.p_drop for measure in result.measures.values()] == pytest.approx([1 / 32] * 2)
 
 
-def test_the_files_of_a_report(tmp_path):
+def test_gate_report_writes_markdown_json_and_junit(tmp_path):
     texts = {"q000": "<first> & [last](question)"}
-    found = gate(run(), run(worse=60), QRELS, MEASURES, queries=texts, command="retriever gate")
-    found.write(tmp_path)
+    result = gate(run(), run(worse=60), QRELS, MEASURES, queries=texts, command="retriever gate")
+    result.write(tmp_path)
     markdown = (tmp_path / "gate.md").read_text()
     assert markdown.startswith("# Gate: fail\n")
     assert "| RR | 100.00 | 92.50 | -7.50 |" in markdown.replace("\\", "")
@@ -111,13 +112,13 @@ def test_the_files_of_a_report(tmp_path):
     assert dict(suite.attrib)["failures"] == "2"
     assert [case.get("name") for case in suite] == ["RR", "P@1"]
     assert "q000 -50.00" in suite[0].find("failure").text
-    told = json.loads((tmp_path / "report.json").read_text())
-    assert told["measures"]["RR"]["lost"][0] == ["q000", -0.5]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["measures"]["RR"]["lost"][0] == ["q000", -0.5]
     gate(run(), run(worse=2), QRELS, MEASURES).write(tmp_path)
     assert len(ElementTree.parse(tmp_path / "junit.xml").getroot().findall("*/skipped")) == 2
 
 
-def test_a_run_of_other_questions_is_refused():
+def test_gate_refuses_a_run_without_judged_questions():
     with pytest.raises(BadInputError, match="such as 'q000', found none"):
         gate(run(), {"Q1": RIGHT}, QRELS)
 
@@ -139,7 +140,10 @@ def gated(baseline, candidate, **changed):
     questions = tuple(map(str, range(len(next(iter(baseline.values()))))))
     sides = {"baseline": baseline, "candidate": candidate}
     comparison = compare_systems(
-        {side: {name: one[None] for name, one in of.items()} for side, of in sides.items()},
+        {
+            side: {name: values[None] for name, values in values_by_measure.items()}
+            for side, values_by_measure in sides.items()
+        },
         questions,
         without_positive=0,
         excluded=True,
@@ -153,22 +157,22 @@ def gated(baseline, candidate, **changed):
 @pytest.mark.soak
 @pytest.mark.parametrize("questions", [30, 300])
 @pytest.mark.parametrize("null", ["itself", "exchanged", "other questions"])
-def test_a_system_against_itself_is_rarely_a_false_alarm(scores, questions, null):
+def test_gate_of_a_system_with_itself_fails_in_at_most_five_percent(scores, questions, null):
     random = np.random.default_rng(0)
     alarms = 0
     for _ in range(CASES):
         drawn = random.integers(0, scores["AP"].shape[1], questions)
-        first = {name: found[0, drawn] for name, found in scores.items()}
+        first = {name: values[0, drawn] for name, values in scores.items()}
         second = first
         if null == "exchanged":
             swap = random.random(questions) < 0.5
-            other = {name: found[1, drawn] for name, found in scores.items()}
+            other = {name: values[1, drawn] for name, values in scores.items()}
             second = {name: np.where(swap, first[name], other[name]) for name in scores}
             first = {name: np.where(swap, other[name], first[name]) for name in scores}
         elif null == "other questions":
             drawn = random.integers(0, scores["AP"].shape[1], questions)
-            second = {name: found[0, drawn] for name, found in scores.items()}
-        verdicts = {one.verdict for one in gated(first, second).values()}
+            second = {name: values[0, drawn] for name, values in scores.items()}
+        verdicts = {measure.verdict for measure in gated(first, second).values()}
         alarms += "fail" in verdicts
     sys.stdout.write(f"{null}, {questions}: {alarms / CASES:.1%} false alarms\n")
     assert alarms / CASES <= 0.05
@@ -177,7 +181,7 @@ def test_a_system_against_itself_is_rarely_a_false_alarm(scores, questions, null
 @pytest.mark.soak
 @pytest.mark.parametrize("questions", [100, 300])
 @pytest.mark.parametrize("margin", [1.0, 3.0])
-def test_drops_are_found_as_often_as_promised(scores, questions, margin):
+def test_gate_detects_the_detectable_drop_in_eighty_percent(scores, questions, margin):
     random = np.random.default_rng(0)
     baseline, candidate = scores["nDCG@10"]
     centered = candidate - baseline - (candidate - baseline).mean()
@@ -188,6 +192,8 @@ def test_drops_are_found_as_often_as_promised(scores, questions, margin):
         return gated({"nDCG@10": baseline[rows]}, {"nDCG@10": changed}, margin=margin)["nDCG@10"]
 
     promised = np.mean([drawn(0.0).detectable for _ in range(300)])
-    found = np.mean([drawn(promised).verdict == "fail" for _ in range(CASES)])
-    sys.stdout.write(f"{questions}, margin {margin}: {100 * promised:.1f} points in {found:.1%}\n")
-    assert found == pytest.approx(0.8, abs=0.03)
+    detected = np.mean([drawn(promised).verdict == "fail" for _ in range(CASES)])
+    sys.stdout.write(
+        f"{questions}, margin {margin}: {100 * promised:.1f} points in {detected:.1%}\n"
+    )
+    assert detected == pytest.approx(0.8, abs=0.03)

@@ -28,20 +28,20 @@ REFERENCE = {
 }
 
 
-def made(seed, queries=25, longest=300):
+def random_run(seed, queries=25, longest=300):
     """Runs with few or many ties, empty or missing, and documents without a judgment."""
     draw = np.random.default_rng(seed)
     run, qrels = {}, {}
     for number in range(queries):
         documents = [f"d{i}" for i in range(int(draw.integers(2, longest)))]
         judged = draw.choice(documents, size=int(draw.integers(1, len(documents))), replace=False)
-        qrels[f"q{number}"] = {str(one): int(draw.integers(-2, 4)) for one in judged}
+        qrels[f"q{number}"] = {str(id_): int(draw.integers(-2, 4)) for id_ in judged}
         # pytrec_eval does not return where every grade is negative.
         qrels[f"q{number}"][str(judged[0])] = int(draw.integers(0, 3))
-        found = draw.permutation(documents)[: int(draw.integers(0, len(documents)))]
+        ranked = draw.permutation(documents)[: int(draw.integers(0, len(documents)))]
         steps = draw.choice([1, 2, 5, 1000, 10**8])
         if number % 6:
-            run[f"q{number}"] = {str(one): float(draw.integers(steps)) / 7 for one in found}
+            run[f"q{number}"] = {str(id_): float(draw.integers(steps)) / 7 for id_ in ranked}
     run["not judged"] = {"d1": 1.0}
     return run, qrels
 
@@ -52,7 +52,7 @@ def pools_of(run, qrels):
     for query, grades in qrels.items():
         ids = sorted(run.get(query, {}), reverse=True)
         pools.append(Question(query, "?", tuple(ids), grades))
-        scores += [run[query][one] for one in ids]
+        scores += [run[query][id_] for id_ in ids]
     return pools, np.array(scores, np.float64)
 
 
@@ -61,7 +61,7 @@ def assert_agrees(run, qrels):
     ours = evaluate(run, qrels, list(REFERENCE))
     pools, scores = pools_of(run, qrels)
     pooled = PoolMeasures(pools, list(REFERENCE))(scores)
-    answered = {query: found for query, found in run.items() if found}
+    answered = {query: scores for query, scores in run.items() if scores}
     for name, (family, key) in REFERENCE.items():
         theirs = pytrec_eval.RelevanceEvaluator(qrels, {family}).evaluate(answered)
         expected = {query: theirs.get(query, {key: 0.0})[key] for query in qrels}
@@ -73,7 +73,7 @@ def assert_agrees(run, qrels):
 
 @pytest.mark.parametrize("seed", range(15))
 def test_long_runs_with_many_ties_and_empty_ones_agree_with_trec_eval(seed):
-    assert_agrees(*made(seed))
+    assert_agrees(*random_run(seed))
 
 
 # pytrec_eval reads memory that is not its own where every grade of a query is negative.
@@ -96,8 +96,8 @@ def test_ties_close_scores_and_any_identifiers_agree_with_trec_eval(run, qrels):
 
 
 @pytest.mark.parametrize("cells", [1, 40, 3000])
-def test_how_queries_are_grouped_does_not_change_a_value(monkeypatch, cells):
-    run, qrels = made(99)
+def test_measures_do_not_depend_on_the_size_of_query_groups(monkeypatch, cells):
+    run, qrels = random_run(99)
     whole = evaluate(run, qrels, list(REFERENCE))
     monkeypatch.setattr(measures, "_CELLS", cells)
     assert evaluate(run, qrels, list(REFERENCE)) == whole
@@ -112,15 +112,17 @@ def test_infinite_scores_rank_first_and_last():
     assert PoolMeasures(pools, ["RR"])(np.full(7, -np.inf))["RR"].tolist() == [1 / 2, 1 / 5]
 
 
-def test_values_that_trec_eval_does_not_have_are_worked_out_by_hand():
+def test_reciprocal_rank_cutoffs_and_negative_grades_match_hand_values():
     run, names = {"q": {"a": 3.0, "b": 2.0, "c": 1.0}}, ("nDCG@10", "R@100", "AP", "RR")
     assert evaluate(run, {"q": {"a": -2, "b": -1}}, names).means == dict.fromkeys(names, 0.0)
-    found = evaluate(run, {"q": {"b": 2, "c": 1, "x": 1, "negative": -1}}, ["RR", "RR@1", "RR@2"])
-    assert found.means == {"RR": 1 / 2, "RR@1": 0.0, "RR@2": 1 / 2}
+    evaluation = evaluate(
+        run, {"q": {"b": 2, "c": 1, "x": 1, "negative": -1}}, ["RR", "RR@1", "RR@2"]
+    )
+    assert evaluation.means == {"RR": 1 / 2, "RR@1": 0.0, "RR@2": 1 / 2}
 
 
-def test_several_arrays_of_scores_are_each_measured_as_if_alone():
-    pools, scores = pools_of(*made(3))
+def test_stacked_score_arrays_are_measured_independently():
+    pools, scores = pools_of(*random_run(3))
     prepared = PoolMeasures(pools, ["AP", "nDCG@10"])
     several = np.random.default_rng(0).integers(0, 9, (2, 3, len(scores))).astype(float)
     for name, values in prepared(several).items():
@@ -129,22 +131,22 @@ def test_several_arrays_of_scores_are_each_measured_as_if_alone():
             np.testing.assert_array_equal(values[place], prepared(several[place])[name])
 
 
-def test_measures_have_one_name_and_are_read_under_others():
-    asked = ["map", "mrr", "ndcg@10", "P@1", "AP", "recall@100", "precision@5", "SUCCESS@1"]
+def test_measure_aliases_resolve_to_canonical_names():
+    names = ["map", "mrr", "ndcg@10", "P@1", "AP", "recall@100", "precision@5", "SUCCESS@1"]
     expected = ("AP", "RR", "nDCG@10", "P@1", "R@100", "P@5", "Success@1")
-    assert canonical_measures(asked) == expected
-    found = evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, asked)
-    assert tuple(found.means) == tuple(found.per_query) == expected
+    assert canonical_measures(names) == expected
+    evaluation = evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, names)
+    assert tuple(evaluation.means) == tuple(evaluation.per_query) == expected
 
 
 @pytest.mark.parametrize(
     "name", ["", "ndgc@10", "AP@", "P", "R", "P@0", "P@-1", "R@ten", "nDCG@", "P@05", "nDCG@1.5"]
 )
-def test_an_unknown_measure_is_refused_and_the_error_lists_what_would_work(name):
+def test_unknown_measure_is_refused_with_the_valid_names(name):
     with pytest.raises(ConfigError) as caught:
         canonical_measures(["AP", name])
-    for known in ("nDCG", "AP", "RR", "P@k", "R@k", repr(name)):
-        assert known in str(caught.value)
+    for valid_name in ("nDCG", "AP", "RR", "P@k", "R@k", repr(name)):
+        assert valid_name in str(caught.value)
 
 
 def test_the_first_query_with_a_nan_is_named_and_unused_queries_are_not_read():
@@ -156,7 +158,7 @@ def test_the_first_query_with_a_nan_is_named_and_unused_queries_are_not_read():
     assert evaluate(run, {"a": {"x": 1}}).means["RR"] == 1.0
 
 
-def test_nothing_to_measure_is_refused():
+def test_evaluation_without_questions_is_refused():
     with pytest.raises(BadInputError, match="at least one question"):
         PoolMeasures([], ["AP"])
     with pytest.raises(BadInputError, match="at least one query"):

@@ -39,7 +39,7 @@ def test_a_sampled_p_value_is_near_the_exact_one_and_never_zero():
     assert randomization_test(np.ones(50), 999, 0) == 1 / 1000
 
 
-def test_sampling_in_blocks_changes_nothing(monkeypatch):
+def test_randomization_test_does_not_depend_on_the_block_size(monkeypatch):
     differences = np.random.default_rng(3).normal(0.2, 1, 30)
     whole = randomization_test(differences, 4_000, 0)
     monkeypatch.setattr("eval.metrics.significance._CELLS_AT_ONCE", 30 * 64)
@@ -47,7 +47,7 @@ def test_sampling_in_blocks_changes_nothing(monkeypatch):
 
 
 @given(st.lists(st.sampled_from([0.0, 0.5, -0.5, 1.0]), min_size=1, max_size=10))
-def test_the_sign_of_all_differences_and_queries_without_one_do_not_matter(values):
+def test_p_value_ignores_the_common_sign_and_zero_differences(values):
     differences = np.array(values)
     p = randomization_test(differences, 100, 0)
     assert 0 < p <= 1
@@ -87,8 +87,8 @@ def test_an_interval_of_a_mean_is_that_of_scipy(queries):
     ],
 )
 def test_an_interval_of_a_mean_ends_at_the_range_of_the_values(values, least, low, high):
-    found = mean_interval(np.array(values), least)
-    assert found == (found[0] if low is None else low, found[1] if high is None else high)
+    interval = mean_interval(np.array(values), least)
+    assert interval == (interval[0] if low is None else low, interval[1] if high is None else high)
 
 
 # The mean of 0.1 several times is not 0.1 to the last digit.
@@ -99,7 +99,7 @@ def test_equal_values_have_no_interval(value):
 
 
 @pytest.mark.parametrize("units", [2, 5, 10, 1000])
-def test_points_of_a_bootstrap_are_moved_out_by_students_t(units):
+def test_percentile_interval_is_widened_by_students_t(units):
     values = np.random.default_rng(3).normal(0, 1, 1_000_000)
     low, high = percentile_interval(values, units)
     expected = stats.norm.cdf(-np.sqrt(units / (units - 1)) * stats.t.ppf(0.975, units - 1))
@@ -107,7 +107,7 @@ def test_points_of_a_bootstrap_are_moved_out_by_students_t(units):
 
 
 @pytest.mark.parametrize(("lost", "queries"), [(0, 10), (1, 10), (4, 30), (30, 300), (10, 10)])
-def test_of_values_of_one_size_the_bound_is_clopper_and_pearsons(lost, queries):
+def test_noninferiority_bound_of_equal_losses_is_clopper_pearson(lost, queries):
     differences = np.repeat([-1.0, 0.0], [lost, queries - lost])
     p, low = noninferiority_test(differences, 0.2, 40_000, 0)
     exact = 1.0 if lost == queries else stats.beta.ppf(0.95, lost + 1, queries - lost)
@@ -117,7 +117,7 @@ def test_of_values_of_one_size_the_bound_is_clopper_and_pearsons(lost, queries):
 
 
 @given(st.lists(st.sampled_from([0.0, 0.5, -0.25, -1.0]), min_size=1, max_size=8))
-def test_a_margin_is_ruled_out_exactly_where_the_bound_is_above_it(values):
+def test_noninferiority_p_is_below_alpha_exactly_if_the_bound_exceeds_the_margin(values):
     differences = np.array(values)
     for level in (0.05, 0.2):
         for margin in (0.1, 0.4, 0.9):
@@ -139,34 +139,37 @@ def test_a_margin_is_ruled_out_exactly_where_the_bound_is_above_it(values):
         ([-1, -0.08], [0.0217, 0.9783]),
     ],
 )
-def test_a_drop_of_the_margin_passes_in_at_most_the_promised_share_of_cases(
-    values, shares, queries
-):
+def test_drop_of_the_margin_passes_in_at_most_five_percent(values, shares, queries):
     """Student's t passes 30% to 40% of the first kind with 10 queries: those without a loss."""
     assert np.dot(values, shares) == pytest.approx(-0.1, abs=1e-4)
     random = np.random.default_rng(0)
     drawn = random.choice(values, (1500, queries), p=shares)
-    passed = np.mean([noninferiority_test(one, 0.1, 399, 0)[0] <= 0.05 for one in drawn])
+    passed = np.mean(
+        [noninferiority_test(differences, 0.1, 399, 0)[0] <= 0.05 for differences in drawn]
+    )
     # Three standard errors of a share of 5%.
     assert passed <= 0.05 + 0.017
 
 
 @pytest.mark.parametrize("queries", [100, 400])
-def test_a_drop_is_detected_as_often_as_promised(queries):
+def test_detectable_drop_is_detected_in_eighty_percent(queries):
     random = np.random.default_rng(1)
     margin, cases = 0.02, 1000
     noise = random.normal(0, 0.15, (cases, queries)) * (random.random((cases, queries)) < 0.5)
-    lows = [noninferiority_test(one, margin, 399, 0)[1] for one in noise[:200]]
+    lows = [noninferiority_test(differences, margin, 399, 0)[1] for differences in noise[:200]]
     promised = [
-        detectable_drop(one, margin, low, 0.05, 0.8) for one, low in zip(noise, lows, strict=False)
+        detectable_drop(differences, margin, low, 0.05, 0.8)
+        for differences, low in zip(noise, lows, strict=False)
     ]
-    found = 0
+    detected = 0
     for differences in noise - np.mean(promised):
-        shown = differences.sum() < 0 and randomization_test(differences, 399, 0) / 2 <= 0.05
-        found += shown and noninferiority_test(differences, margin, 399, 0)[0] > 0.05
-    assert found / cases == pytest.approx(0.8, abs=0.03)
+        is_significant = (
+            differences.sum() < 0 and randomization_test(differences, 399, 0) / 2 <= 0.05
+        )
+        detected += is_significant and noninferiority_test(differences, margin, 399, 0)[0] > 0.05
+    assert detected / cases == pytest.approx(0.8, abs=0.03)
 
 
-def test_no_drop_is_promised_where_none_can_be_shown():
+def test_detectable_drop_is_none_where_no_drop_can_be_significant():
     assert detectable_drop(np.linspace(-0.1, 0.1, 99), 0.01, -0.5, 0.05, 0.8) is None
     assert detectable_drop(np.full(500, 0.1), 0.01, -0.5, 0.05, 0.8) is None

@@ -80,7 +80,7 @@ def test_identifiers_and_tags_that_a_run_file_cannot_hold_are_refused_by_name(ba
         ([("a", 1.0), ("a", 0.5)], "document a is in the ranking twice"),
     ],
 )
-def test_a_ranking_that_is_not_one_is_refused_and_no_file_is_left(tmp_path, ranked, message):
+def test_writing_an_invalid_ranking_is_refused_and_leaves_no_file(tmp_path, ranked, message):
     path = tmp_path / "run.txt"
     with pytest.raises(BadInputError, match=f"query q: .*{message}"):
         write_run(path, {"good": [("a", 1.0)], "q": ranked}, "tag")
@@ -109,7 +109,7 @@ def test_a_ranking_that_is_not_one_is_refused_and_no_file_is_left(tmp_path, rank
     ],
     ids=["run", "TREC", "BEIR", "BEIR with spaces"],
 )
-def test_files_are_read_gzipped_or_not(tmp_path, reader, content, expected):
+def test_runs_and_qrels_are_read_gzipped_or_plain(tmp_path, reader, content, expected):
     (tmp_path / "plain").write_bytes(content)
     (tmp_path / "zipped.gz").write_bytes(gzip.compress(content))
     assert reader(tmp_path / "plain") == reader(tmp_path / "zipped.gz") == expected

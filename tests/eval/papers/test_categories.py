@@ -18,19 +18,24 @@ def write(tmp_path):
         folder.mkdir()
         scored = [
             {
-                "set": of,
+                "set": task,
                 "scores": [
                     {"encoder": encoder, "values": {measure: {"value": value}}}
                     for encoder, value in scores.items()
                 ],
             }
-            for of, scores in (sets or {}).items()
+            for task, scores in (sets or {}).items()
         ]
         grids = [
-            {"set": of.replace("_", "-"), "encoder": "m", "measure": one, "values": values}
+            {
+                "set": task.replace("_", "-"),
+                "encoder": "m",
+                "measure": measure_name,
+                "values": values,
+            }
             | {"poolings": ["mean", "cls"]}
-            for of, values in by_layer.items()
-            for one in (measure, "other")
+            for task, values in by_layer.items()
+            for measure_name in (measure, "other")
         ]
         value = {"kind": kind, "measures": [measure, "other"], "sets": scored, "by_layer": grids}
         (folder / "report.json").write_text(json.dumps(value))
@@ -39,16 +44,16 @@ def write(tmp_path):
     return report
 
 
-def test_values_are_divided_by_the_best_of_the_task_and_averaged_by_category(write):
+def test_category_score_is_the_mean_of_values_relative_to_the_best_encoder(write):
     transfer = {"sick": {"a": 0.5, "b": 0.6}, "mrpc": {"a": 0.7, "b": 0.7}, "mr": {"a": 1, "b": 0}}
-    found = gather_categories(
+    categories = gather_categories(
         [
             write("probe", "probe", {"wc": {"a": 0.1, "b": 0.2}, "own": {"a": 0.3, "b": 0.3}}),
             write("sts", "sts", {"sick": {"a": 0.8, "b": 0.4}}, measure="spearman"),
             write("transfer", "transfer", transfer),
         ]
     )
-    facts = found.report().sections[0].facts
+    facts = categories.report().sections[0].facts
     assert facts == {
         "semantic similarity": "sick-r, mrpc",
         "text classification": "sick, mr",
@@ -57,13 +62,13 @@ def test_values_are_divided_by_the_best_of_the_task_and_averaged_by_category(wri
     }
     classified = (0.5 / 0.6 + 1) / 2
     expected = dict(zip(facts, (1, classified, 0.5, 1), strict=True))
-    assert found.to_json()["encoders"]["a"] == pytest.approx(
+    assert categories.to_json()["encoders"]["a"] == pytest.approx(
         {**expected, "average": np.mean(list(expected.values()))}
     )
-    (table,) = found.report().sections[0].tables
+    (table,) = categories.report().sections[0].tables
     assert table.columns == ("", *facts, "average")
     assert table.rows[0][:3] == ("a", "100.00", f"{100 * classified:.2f}")
-    task = found.to_json()["tasks"][2]
+    task = categories.to_json()["tasks"][2]
     assert task == {
         "task": "sick",
         "category": "text classification",
@@ -73,27 +78,27 @@ def test_values_are_divided_by_the_best_of_the_task_and_averaged_by_category(wri
     }
 
 
-def test_poolings_are_averaged_over_hidden_states_and_scaled_by_any_encoder(write):
+def test_pooling_score_averages_hidden_states_relative_to_the_best_value(write):
     grids = {"trec": [[0.2, 0.1], [0.4, 0.3]], "sick_e": [[0.5, 0.5], [0.25, 0.0]]}
-    found = gather_categories(
+    categories = gather_categories(
         [write("one", "transfer", {"trec": {"a": 0.8}}), write("two", "transfer", **grids)]
     )
-    poolings = found.to_json()["poolings"]
+    poolings = categories.to_json()["poolings"]
     assert poolings["m, mean"]["text classification"] == pytest.approx(0.3 / 0.8)
     assert poolings["m, mean"]["entailment"] == pytest.approx(0.75)
     assert poolings["m, cls"]["average"] == pytest.approx((0.2 / 0.8 + 0.5) / 2)
-    assert found.to_json()["tasks"][0]["layers"][1]["values"] == [0.1, 0.3]
+    assert categories.to_json()["tasks"][0]["layers"][1]["values"] == [0.1, 0.3]
 
 
 def test_encoders_that_lack_a_task_are_named_and_left_out(write):
-    one = write("one", "transfer", {"mr": {"a": 0.8, "b": 0.6}})
-    two = write("two", "transfer", {"cr": {"a": 0.8}})
-    found = gather_categories([one, two])
-    assert list(found.to_json()["encoders"]) == ["a"]
-    assert "not scored on every task: b" in found.text()
+    first = write("one", "transfer", {"mr": {"a": 0.8, "b": 0.6}})
+    second = write("two", "transfer", {"cr": {"a": 0.8}})
+    categories = gather_categories([first, second])
+    assert list(categories.to_json()["encoders"]) == ["a"]
+    assert "not scored on every task: b" in categories.text()
 
 
-def test_what_is_no_such_report_or_contradicts_another_is_refused(write, tmp_path):
+def test_invalid_and_contradicting_reports_are_refused(write, tmp_path):
     scores = [write(str(value), "transfer", {"mr": {"a": value}}) for value in (0.8, 0.7)]
     layers = [write(f"m{value}", "sts", mine=[[0.5, 0.1], [0.2, value]]) for value in (0.3, 0.4)]
     for folders, error, message in (

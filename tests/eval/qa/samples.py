@@ -24,7 +24,7 @@ def made_set(split="test", count=12, pool=6, seed=0, answered=1.0):
     passages = {f"d{number}": sentence(chance) for number in range(5 * pool)}
     questions = []
     for number in range(count):
-        ids = [str(one) for one in chance.choice(list(passages), pool, replace=False)]
+        ids = [str(id_) for id_ in chance.choice(list(passages), pool, replace=False)]
         words = passages[ids[0]].split()[:3]
         grade = int(number < answered * count)
         questions.append(
@@ -42,22 +42,22 @@ def write_set(folder, *sets):
     """Write sets in the project's own form; their passages get the split's name before the id."""
     folder.mkdir(exist_ok=True)
     corpus = []
-    for one in sets:
-        prefix = f"{one.split}-"
-        corpus += [{"id": prefix + id_, "text": text} for id_, text in one.passages.items()]
-        queries = [{"id": question.id, "text": question.text} for question in one.questions]
+    for questions in sets:
+        prefix = f"{questions.split}-"
+        corpus += [{"id": prefix + id_, "text": text} for id_, text in questions.passages.items()]
+        queries = [{"id": question.id, "text": question.text} for question in questions.questions]
         pools = [
             {"qid": question.id, "candidates": [prefix + id_ for id_ in question.candidates]}
-            for question in one.questions
+            for question in questions.questions
         ]
-        write_rows(folder / f"queries.{one.split}.jsonl", queries)
-        write_rows(folder / f"candidates.{one.split}.jsonl", pools)
+        write_rows(folder / f"queries.{questions.split}.jsonl", queries)
+        write_rows(folder / f"candidates.{questions.split}.jsonl", pools)
         qrels = [
             f"{question.id} 0 {prefix}{id_} {grade}\n"
-            for question in one.questions
+            for question in questions.questions
             for id_, grade in question.grades.items()
         ]
-        (folder / f"qrels.{one.split}.tsv").write_text("".join(qrels))
+        (folder / f"qrels.{questions.split}.tsv").write_text("".join(qrels))
     write_rows(folder / "corpus.jsonl", corpus)
     return folder
 
@@ -70,14 +70,18 @@ def without_pools(questions, path):
     """The set without pools, over a corpus file of its passages, which is written."""
     passages = questions.passages.items()
     write_rows(path, ({"id": id_, "text": text} for id_, text in passages))
-    bare = tuple(replace(one, candidates=()) for one in questions.questions)
+    bare = tuple(replace(question, candidates=()) for question in questions.questions)
     return replace(questions, passages={}, corpus=(path,), questions=bare)
 
 
 def noise(questions, strength, seed):
     """(pairs,) scores: the relevant passage is this much above the others; some are equal."""
     chance = np.random.default_rng(seed)
-    relevant = [one.grades.get(id_, 0) > 0 for one in questions.questions for id_ in one.candidates]
+    relevant = [
+        question.grades.get(id_, 0) > 0
+        for question in questions.questions
+        for id_ in question.candidates
+    ]
     return np.round(chance.normal(size=len(relevant)) + strength * np.array(relevant), 1)
 
 
@@ -105,17 +109,17 @@ def result(systems=None, *, without_positive="exclude", questions=None, baseline
     return QAResult.of(questions, systems, MEASURES, settings, command="retriever eval qa set")
 
 
-def runs_of(one):
+def runs_of(system_result):
     """The rankings of a system, for each seed query to document to score."""
     return [
-        {query: dict(ranked) for query, ranked in one.run(seed).items()}
-        for seed in range(len(one.scores))
+        {query: dict(ranked) for query, ranked in system_result.run(seed).items()}
+        for seed in range(len(system_result.scores))
     ]
 
 
-def qrels_of(found):
+def qrels_of(qa_result):
     return {
-        one.id: one.grades
-        for one in found.questions.questions
-        if one.answered or not found.comparison.excluded
+        question.id: question.grades
+        for question in qa_result.questions.questions
+        if question.answered or not qa_result.comparison.excluded
     }

@@ -33,11 +33,13 @@ def settings(fake_encoder, plan):
 
 def pool_by_pool(questions, scores):
     """(pairs,) scores, min-max normalized in each pool."""
-    found, start = [], 0
+    normalized, start = [], 0
     for question in questions.questions:
-        one = scores[start : (start := start + len(question.candidates))]
-        found.append((one - one.min()) / (one.max() - one.min()))
-    return np.concatenate(found)
+        pool_scores = scores[start : (start := start + len(question.candidates))]
+        normalized.append(
+            (pool_scores - pool_scores.min()) / (pool_scores.max() - pool_scores.min())
+        )
+    return np.concatenate(normalized)
 
 
 def best_sum(dev, first, second):
@@ -46,17 +48,17 @@ def best_sum(dev, first, second):
     return max(tried)[1]
 
 
-def test_an_ensemble_has_the_mean_of_the_scores_of_the_seeds(settings):
+def test_ensemble_scores_are_the_mean_over_seeds(settings):
     stages = []
 
     def progress(name, _):
         stages.append(name)
         return lambda done: None
 
-    found = rank_systems(
+    result = rank_systems(
         SPLITS, "cross-encoder,cross-encoder:ensemble", settings, progress=progress
     )
-    seeds, ensemble = found.systems
+    seeds, ensemble = result.systems
     assert len(seeds.scores) == 2
     assert not np.array_equal(*seeds.scores)
     (mean,) = ensemble.scores
@@ -68,10 +70,10 @@ def test_an_ensemble_has_the_mean_of_the_scores_of_the_seeds(settings):
     assert sum(name.startswith("scoring") for name in stages) == 2
 
 
-def test_a_hybrid_is_the_sum_with_cosine_and_bm25_whose_weights_are_best_on_dev(settings, tmp_path):
+def test_cross_encoder_hybrid_uses_the_weights_that_are_best_on_dev(settings, tmp_path):
     systems = "cosine,bm25,hybrid:tuned,cross-encoder,cross-encoder:hybrid"
     systems += ",cross-encoder:ensemble:hybrid"
-    on = {
+    results = {
         split: rank_systems(SPLITS, systems, replace(settings, split=split, models=tmp_path))
         for split in ("dev", "test")
     }
@@ -82,48 +84,52 @@ def test_a_hybrid_is_the_sum_with_cosine_and_bm25_whose_weights_are_best_on_dev(
         return answered(scores[: len(answered.left)])
 
     parts = {}
-    for split, result in on.items():
-        named = {one.name: one for one in result.systems}
-        crosses = list(named["cross-encoder"].scores)
+    for split, result in results.items():
+        systems_by_name = {system.name: system for system in result.systems}
+        crosses = list(systems_by_name["cross-encoder"].scores)
         crosses.append(np.mean(crosses, axis=0))
         parts[split] = [
             pool_by_pool(SPLITS[split], scores)
-            for scores in (named["cosine"].scores[0], named["bm25"].scores[0], *crosses)
+            for scores in (
+                systems_by_name["cosine"].scores[0],
+                systems_by_name["bm25"].scores[0],
+                *crosses,
+            )
         ]
     cosine, bm25, *crosses = parts["dev"]
     alpha = best_sum(dev, cosine, bm25)
-    below = {
-        split: pool_by_pool(SPLITS[split], alpha * one[0] + (1 - alpha) * one[1])
-        for split, one in parts.items()
+    hybrids = {
+        split: pool_by_pool(SPLITS[split], alpha * columns[0] + (1 - alpha) * columns[1])
+        for split, columns in parts.items()
     }
-    betas = [best_sum(dev, one, below["dev"]) for one in crosses]
+    betas = [best_sum(dev, cross, hybrids["dev"]) for cross in crosses]
     expected = [
-        beta * one + (1 - beta) * below["test"]
-        for beta, one in zip(betas, parts["test"][2:], strict=True)
+        beta * cross + (1 - beta) * hybrids["test"]
+        for beta, cross in zip(betas, parts["test"][2:], strict=True)
     ]
-    named = {one.name: one for one in on["test"].systems}
-    found = named["cross-encoder:hybrid"]
-    assert found.note.endswith(
+    systems_by_name = {system.name: system for system in results["test"].systems}
+    hybrid = systems_by_name["cross-encoder:hybrid"]
+    assert hybrid.note.endswith(
         f"; weight of the cross-encoder {betas[0]:g}, {betas[1]:g}, alpha of the hybrid {alpha:g}, "
         "chosen on dev"
     )
-    assert f"alpha {alpha:g}, chosen" in named["hybrid:tuned"].note
-    np.testing.assert_allclose(found.scores, expected[:2], atol=1e-12)
-    (averaged,) = named["cross-encoder:ensemble:hybrid"].scores
+    assert f"alpha {alpha:g}, chosen" in systems_by_name["hybrid:tuned"].note
+    np.testing.assert_allclose(hybrid.scores, expected[:2], atol=1e-12)
+    (averaged,) = systems_by_name["cross-encoder:ensemble:hybrid"].scores
     np.testing.assert_allclose(averaged, expected[2], atol=1e-12)
     assert any(beta < 1 for beta in betas)
 
 
-def test_the_result_of_another_margin_is_not_replaced(plan, tmp_path, monkeypatch):
+def test_fine_tuning_with_another_margin_does_not_replace_a_result(plan, tmp_path, monkeypatch):
     train = training_set(SPLITS["train"], "pool", lambda: None)
     dev, folder = DevScore(SPLITS["dev"]), tmp_path / "cross"
 
     def fit(*, restart=False, **changed):
         """Train with changed settings into the same folder; whether it did."""
-        said, changed = [], replace(plan, training=replace(TRAINING, **changed))
+        messages, changed = [], replace(plan, training=replace(TRAINING, **changed))
         loading = Loading("cpu")
-        fine_tune(train, dev, changed, folder, loading, restart=restart, notify=said.append)
-        return bool(said)
+        fine_tune(train, dev, changed, folder, loading, restart=restart, notify=messages.append)
+        return bool(messages)
 
     def fail(*_):
         raise KeyboardInterrupt

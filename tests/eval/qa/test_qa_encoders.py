@@ -23,11 +23,11 @@ def settings(request, tiny_models, tmp_path):
     )
 
 
-def scores(found):
-    return [one.scores[0] for one in found.systems]
+def scores(result):
+    return [system.scores[0] for system in result.systems]
 
 
-def test_encoders_of_a_model_share_its_passes(settings, tiny_models, passes):
+def test_encoders_of_one_model_share_its_forward_passes(settings, tiny_models, passes):
     model, other = str(tiny_models["bert"]), str(tiny_models["roberta"])
     systems = ["cosine", *(f"cosine@{model}{form}" for form in FORMS), f"cosine@{other}"]
     together = rank_systems(SPLITS, systems, settings)
@@ -36,26 +36,26 @@ def test_encoders_of_a_model_share_its_passes(settings, tiny_models, passes):
     assert len(passes) >= 2 * len(set(test.passages.values()))
     uncached = replace(settings, loading=replace(settings.loading, cache=None))
     alone = [scores(rank_systems(SPLITS, [name], uncached))[0] for name in systems]
-    for found, expected in zip(scores(together), alone, strict=True):
-        np.testing.assert_allclose(found, expected, atol=2e-6)
-    assert len({tuple(one) for one in scores(together)}) == len(systems)
+    for cosines, expected in zip(scores(together), alone, strict=True):
+        np.testing.assert_allclose(cosines, expected, atol=2e-6)
+    assert len({tuple(cosines) for cosines in scores(together)}) == len(systems)
 
 
-def test_settings_alone_are_of_the_model_that_the_evaluation_names(settings, tiny_models):
+def test_encoder_settings_without_model_use_the_model_of_the_evaluation(settings, tiny_models):
     settings = replace(settings, encoder=str(tiny_models["roberta"]))
     named = [f"cosine@{tiny_models['roberta']}{form}" for form in FORMS]
     short = rank_systems(SPLITS, [f"cosine@{form}" for form in FORMS], settings)
     np.testing.assert_array_equal(scores(short), scores(rank_systems(SPLITS, named, settings)))
-    assert [one.name for one in short.systems] == [f"cosine@{form}" for form in FORMS]
+    assert [system.name for system in short.systems] == [f"cosine@{form}" for form in FORMS]
 
 
-def test_a_weight_tuned_for_one_encoder_is_its_own_beside_others(settings, tiny_models):
+def test_tuned_weight_of_an_encoder_does_not_depend_on_other_encoders(settings, tiny_models):
     systems = [f"hybrid:tuned@{tiny_models['bert']}{form}" for form in FORMS]
     together = rank_systems(SPLITS, systems, settings)
-    for system, found in zip(systems, together.systems, strict=True):
+    for system, system_result in zip(systems, together.systems, strict=True):
         (alone,) = rank_systems(SPLITS, [system], settings).systems
-        assert found.note == alone.note
-        np.testing.assert_allclose(found.scores[0], alone.scores[0], atol=1e-5)
+        assert system_result.note == alone.note
+        np.testing.assert_allclose(system_result.scores[0], alone.scores[0], atol=1e-5)
 
 
 @pytest.fixture
@@ -70,9 +70,7 @@ def indexed(tiny_models, tmp_path):
     return splits, tmp_path / "index"
 
 
-def test_encoders_beside_that_of_an_index_leave_its_systems_as_they_are(
-    indexed, minilm, tiny_models
-):
+def test_further_encoders_do_not_change_the_systems_of_an_index(indexed, minilm, tiny_models):
     splits, folder = indexed
     settings = QASettings(
         loading=Loading("cpu"),
@@ -95,6 +93,6 @@ def test_encoders_beside_that_of_an_index_leave_its_systems_as_they_are(
 
 
 @pytest.mark.parametrize("name", ["nowhere", "nowhere::last"])
-def test_a_cross_encoder_takes_a_model_that_is_there(settings, name):
+def test_cross_encoder_starts_from_a_local_model(settings, name):
     with pytest.raises(ModelError, match=f"no model '{name}'"):
         rank_systems({}, ["cosine", f"cross-encoder@{name}"], settings)

@@ -36,31 +36,33 @@ def rank(systems, questions=SPLITS, settings=QUICK, **options):
     return rank_systems(questions, systems, settings, **options)
 
 
-def run_of(found, name):
+def run_of(result, name):
     """The first ranking of a system."""
-    return next(runs_of(one)[0] for one in found.systems if one.name == name)
+    return next(runs_of(system)[0] for system in result.systems if system.name == name)
 
 
 class TestPools:
     @pytest.mark.parametrize("text", ["bilinear", "bilinear:mlp", "uv", "uv:mlp", "concat:mlp"])
     def test_heads_are_trained_once_for_each_seed(self, text):
-        (found,) = rank(text).systems
-        assert len(found.scores) == len(found.curves) == 2
-        assert all(2 <= len(curve) <= 4 for curve in found.curves)
-        assert "dev AP" in found.note
+        (system,) = rank(text).systems
+        assert len(system.scores) == len(system.curves) == 2
+        assert all(2 <= len(curve) <= 4 for curve in system.curves)
+        assert "dev AP" in system.note
 
-    def test_a_head_is_at_least_as_good_as_the_cosine_on_what_it_is_chosen_on(self):
+    def test_head_is_at_least_as_good_as_cosine_on_its_dev_split(self):
         settings = replace(QUICK, split="dev", seeds=1, measures=("AP",))
-        found = rank("cosine,bilinear", settings=settings)
-        cosine, head = (found.comparison.scores["AP"][one].value for one in ("cosine", "bilinear"))
+        result = rank("cosine,bilinear", settings=settings)
+        cosine, head = (
+            result.comparison.scores["AP"][name].value for name in ("cosine", "bilinear")
+        )
         assert head >= cosine - 1e-9
-        assert head == pytest.approx(max(found.systems[1].curves[0]), abs=1e-9)
+        assert head == pytest.approx(max(result.systems[1].curves[0]), abs=1e-9)
 
     def test_splits_are_read_only_when_a_system_needs_them(self, tmp_path, monkeypatch):
-        asked = []
+        read_splits = []
 
         def read(path, split, **options):
-            asked.append(split)
+            read_splits.append(split)
             return SPLITS[split]
 
         monkeypatch.setattr("eval.qa.resources.read_question_set", read)
@@ -69,44 +71,42 @@ class TestPools:
             (["hybrid:tuned,cosine", "hybrid:tuned@other"], ["test", "dev"]),
             ("uv,hybrid:tuned", ["test", "train", "dev"]),
         ):
-            asked.clear()
+            read_splits.clear()
             rank(systems, tmp_path)
-            assert asked == splits
-        asked.clear()
+            assert read_splits == splits
+        read_splits.clear()
         rank("uv", tmp_path, replace(QUICK, data=QuestionSettings(dev_share=0.25)))
-        assert asked == ["test", "train"]
+        assert read_splits == ["test", "train"]
 
     def test_texts_longer_than_the_window_are_reported_once(self, fake_encoder):
         short = replace(fake_encoder.spec.settings, max_length=8)
         fake_encoder.spec = replace(fake_encoder.spec, settings=short)
-        said = []
-        found = rank("cosine,hybrid", notify=said.append)
-        assert len(said) == 1
-        assert "window of 8 word pieces" in said[0]
-        remark = said[0].removeprefix("warning: ")
-        assert remark in found.text()
-        assert found.to_json()["remarks"] == [remark] != said
+        messages = []
+        result = rank("cosine,hybrid", notify=messages.append)
+        assert len(messages) == 1
+        assert "window of 8 word pieces" in messages[0]
+        remark = messages[0].removeprefix("warning: ")
+        assert remark in result.text()
+        assert result.to_json()["remarks"] == [remark] != messages
         # Of the dev split, on which a weight is chosen, the report says nothing.
         assert len(rank("hybrid:tuned").to_json()["remarks"]) == 1
         assert rank("bm25").to_json()["remarks"] == []
 
-    def test_a_run_of_another_program_is_taken_as_it_is_and_what_it_leaves_out_is_zero(
-        self, tmp_path
-    ):
+    def test_run_file_is_ranked_unchanged_and_missing_questions_count_zero(self, tmp_path):
         run = rank("bm25").systems[0].run()
         whole, part = (str(tmp_path / name) for name in ("whole.run", "part.run"))
         write_run(whole, run, "theirs")
         write_run(part, {query: run[query] for query in list(run)[:5]}, "theirs")
-        found = rank(["bm25", whole, part])
-        assert run_of(found, whole) == read_run(whole) == run_of(found, "bm25")
-        assert found.comparison.missing == {"bm25": 0, whole: 0, part: 5}
-        ours, theirs, fewer = found.comparison.values["AP"]
+        result = rank(["bm25", whole, part])
+        assert run_of(result, whole) == read_run(whole) == run_of(result, "bm25")
+        assert result.comparison.missing == {"bm25": 0, whole: 0, part: 5}
+        ours, theirs, fewer = result.comparison.values["AP"]
         np.testing.assert_array_equal(theirs, ours)
         np.testing.assert_array_equal(fewer[:5], ours[:5])
         assert not fewer[5:].any()
 
     @pytest.mark.parametrize(
-        ("systems", "changed", "error", "said"),
+        ("systems", "changed", "error", "message"),
         [
             ("magic", {}, ConfigError, "expected bm25, rank-bm25, cosine"),
             ("bm25", {"baseline": "cosine"}, ConfigError, "expected one of the systems"),
@@ -116,35 +116,40 @@ class TestPools:
             ("uv", {"data": QuestionSettings(train_split="x")}, BadInputError, "--train-split"),
         ],
     )
-    def test_bad_input_is_refused_in_one_line(self, systems, changed, error, said):
+    def test_bad_input_is_refused_in_one_line(self, systems, changed, error, message):
         splits = {**SPLITS, "x": made_set("train", answered=0)}
         with pytest.raises(error) as caught:
             rank(systems, splits, replace(QUICK, **changed))
-        assert said in str(caught.value)
+        assert message in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
-def test_judgments_of_documents_that_the_corpus_lacks_are_counted(tmp_path):
+def test_judgments_of_documents_outside_the_corpus_are_counted(tmp_path):
     whole = without_pools(made_set(), tmp_path / "corpus.jsonl")
     data = QuestionSettings(index=tmp_path / "index")
-    said = "1 of 12 relevant judgments are of documents that the corpus lacks"
-    for one, settings in ((made_set(), QASettings()), (whole, QASettings(data=data))):
-        first, *rest = one.questions
-        some = (replace(first, grades={"d-": 1}), *rest)
-        assert said not in rank_systems(one, "bm25", settings).text()
-        assert said in rank_systems(replace(one, questions=some), "bm25", settings).text()
+    remark = "1 of 12 relevant judgments are of documents that the corpus lacks"
+    for question_set, settings in ((made_set(), QASettings()), (whole, QASettings(data=data))):
+        first, *rest = question_set.questions
+        questions = (replace(first, grades={"d-": 1}), *rest)
+        assert remark not in rank_systems(question_set, "bm25", settings).text()
+        assert (
+            remark
+            in rank_systems(replace(question_set, questions=questions), "bm25", settings).text()
+        )
         with pytest.raises(BadInputError, match=r"1 of 1 relevant judgments .* such as 'd-'"):
-            rank_systems(replace(one, questions=some[:1]), "bm25", settings)
+            rank_systems(replace(question_set, questions=questions[:1]), "bm25", settings)
 
 
-def test_a_saved_head_ranks_as_it_did_with_its_encoder_alone(tmp_path, fake_encoder, monkeypatch):
+def test_saved_head_ranks_like_the_trained_one_and_only_with_its_encoder(
+    tmp_path, fake_encoder, monkeypatch
+):
     address = "http://127.0.0.1:9/v1"
     behind = EncoderSettings(model=f"{address}#m", max_length=32)
     settings = replace(QUICK, head=QUICK.head.of("uv", "linear"), seeds=1)
     fitted = fit_reranker(SPLITS, tmp_path / "uv", settings)
     assert fitted.folder == tmp_path / "uv"
-    found = rank(["uv", str(tmp_path / "uv")], settings=replace(QUICK, seeds=1))
-    trained, saved = (one.scores[0] for one in found.systems)
+    result = rank(["uv", str(tmp_path / "uv")], settings=replace(QUICK, seeds=1))
+    trained, saved = (system.scores[0] for system in result.systems)
     np.testing.assert_allclose(saved, trained, atol=1e-6)
     spec = fake_encoder.spec
     fake_encoder.spec = replace(spec, weights="1" * 64)
@@ -172,8 +177,12 @@ class TestCorpora:
         splits = {}
         for split in ("train", "dev", "test"):
             questions = tuple(
-                replace(one, candidates=(), text=f"{passages[max(one.grades)]} {one.text}")
-                for one in made_set(split).questions
+                replace(
+                    question,
+                    candidates=(),
+                    text=f"{passages[max(question.grades)]} {question.text}",
+                )
+                for question in made_set(split).questions
             )
             splits[split] = QuestionSet("made", split, questions, {}, corpus=corpus)
         return splits
@@ -183,9 +192,9 @@ class TestCorpora:
         data = QuestionSettings(index=tmp_path / "index", depth=7)
         return replace(QUICK, data=data, seeds=1)
 
-    def test_systems_rank_as_the_index_does(self, splits, settings):
-        found = rank("bm25,cosine,hybrid,hybrid:0.25,hybrid:rrf", splits, settings)
-        asked = {
+    def test_systems_over_a_corpus_rank_like_index_search(self, splits, settings):
+        result = rank("bm25,cosine,hybrid,hybrid:0.25,hybrid:rrf", splits, settings)
+        searches = {
             "bm25": SearchSettings(mode="bm25"),
             "cosine": SearchSettings(mode="dense"),
             "hybrid": SearchSettings(),
@@ -194,70 +203,73 @@ class TestCorpora:
         }
         queries = splits["test"].questions
         with Index.open(settings.data.index) as index:
-            for one in found.systems:
-                search = replace(asked[one.name], k=7, depth=7)
+            for system in result.systems:
+                search = replace(searches[system.name], k=7, depth=7)
                 hits = index.search_many([query.text for query in queries], search)
                 expected = [{hit.id: hit.score for hit in listed} for listed in hits]
-                (run,) = runs_of(one)
+                (run,) = runs_of(system)
                 assert [run.get(query.id, {}) for query in queries] == expected
 
     def test_a_tuned_hybrid_searches_each_split_once(self, splits, settings, monkeypatch):
         """And not the hits of the other split, whose questions have the same ids."""
-        asked = []
+        searched_texts = []
         original = Index.candidates
 
         def candidates(self, texts, *arguments):
-            asked.append(tuple(texts))
+            searched_texts.append(tuple(texts))
             return original(self, texts, *arguments)
 
         with monkeypatch.context() as patch:
             patch.setattr(Index, "candidates", candidates)
             patch.setattr(Index, "search_many", lambda *_: pytest.fail("pools are not needed"))
-            found = rank("hybrid:tuned,hybrid", splits, settings)
-        texts = [tuple(one.text for one in splits[split].questions) for split in ("dev", "test")]
-        assert asked == texts
-        alpha = found.systems[0].note.split()[1].rstrip(",")
+            result = rank("hybrid:tuned,hybrid", splits, settings)
+        texts = [
+            tuple(question.text for question in splits[split].questions)
+            for split in ("dev", "test")
+        ]
+        assert searched_texts == texts
+        alpha = result.systems[0].note.split()[1].rstrip(",")
         (again,) = rank(f"hybrid:{alpha}", splits, settings).systems
-        assert runs_of(again) == runs_of(found.systems[0])
+        assert runs_of(again) == runs_of(result.systems[0])
 
     def test_rank_bm25_ranks_the_whole_corpus(self, splits, settings):
-        found = rank("bm25,rank-bm25", splits, settings)
-        assert "the first 7 hits of each question are ranked and measured" in found.text()
-        ours, theirs = (runs_of(one)[0] for one in found.systems)
+        result = rank("bm25,rank-bm25", splits, settings)
+        assert "the first 7 hits of each question are ranked and measured" in result.text()
+        ours, theirs = (runs_of(system)[0] for system in result.systems)
         assert {len(run) for run in theirs.values()} == {7}
         for query in ours:
             best, other = (max(run[query], key=run[query].get) for run in (ours, theirs))
             assert best == other
 
-    def test_an_index_of_a_part_of_the_corpus_is_completed(self, splits, settings):
+    def test_index_with_missing_or_changed_documents_is_completed(self, splits, settings):
         expected = rank("bm25,cosine", splits, settings)
         part = replace(settings, data=replace(settings.data, index=settings.data.index / "../part"))
         texts = dict(list(SPLITS["test"].passages.items())[::3])
         with Index.create(part.data.index) as index:
             index.add(Document(id_, text) for id_, text in texts.items())
             index.add([Document(next(iter(texts)), "something else")])
-        said = []
-        found = rank("bm25,cosine", splits, part, notify=said.append)
+        messages = []
+        result = rank("bm25,cosine", splits, part, notify=messages.append)
         changes = "20 documents of the corpus were missing and 1 had changed"
-        assert said == [f"note: {part.data.index}: {changes}; they are indexed now"]
-        for one, other in zip(found.systems, expected.systems, strict=True):
-            assert runs_of(one) == [
+        assert messages == [f"note: {part.data.index}: {changes}; they are indexed now"]
+        for system, other in zip(result.systems, expected.systems, strict=True):
+            assert runs_of(system) == [
                 {query: pytest.approx(scores, abs=1e-6) for query, scores in run.items()}
                 for run in runs_of(other)
             ]
-        rank("bm25", splits, part, notify=said.append)
-        assert len(said) == 1
+        rank("bm25", splits, part, notify=messages.append)
+        assert len(messages) == 1
 
     def test_documents_without_text_are_left_out_and_counted(self, splits, settings):
         with splits["test"].corpus[0].open("a") as file:
             file.write('{"id": "e1", "text": ""}\n{"id": "e2", "text": " "}\n')
-        said = []
-        rank("bm25", splits, settings, notify=said.append)
-        assert said == ["warning: 2 documents of the corpus have no text and are left out"]
+        messages = []
+        rank("bm25", splits, settings, notify=messages.append)
+        assert messages == ["warning: 2 documents of the corpus have no text and are left out"]
         with Index.open(settings.data.index) as index:
             assert len(index) == 30
 
-    def test_an_index_of_other_documents_is_refused_and_left_as_it_is(self, splits, settings):
+    def test_index_with_foreign_documents_is_refused_unchanged(self, splits, settings):
         with Index.create(settings.data.index) as index:
             index.add([Document("d0", "one"), Document("other", "two")])
         message = "found 1 of its 2 documents that are not among the 30 of the corpus"
@@ -273,9 +285,9 @@ class TestCorpora:
             rank("cosine@other", splits, settings)
 
     def test_heads_rerank_the_hits_of_a_hybrid_search(self, splits, settings):
-        (found,) = rank("bilinear", splits, settings).systems
+        (system,) = rank("bilinear", splits, settings).systems
         with Index.open(settings.data.index) as index:
-            for pool in found.pools:
+            for pool in system.pools:
                 hits = index.search(pool.text, SearchSettings(k=7, depth=7))
                 assert set(pool.candidates) == {hit.id for hit in hits}
 
@@ -303,27 +315,28 @@ class TestQueryMaps:
     def plan(self):
         return replace(QUICK, head=HeadPlan(HeadSettings(), HeadTrainingSettings(30)), seeds=1)
 
-    def test_a_map_that_finds_more_on_held_out_questions_is_used(self, splits, plan, tmp_path):
+    def test_query_map_that_gains_on_held_out_questions_is_used(self, splits, plan, tmp_path):
         fitted = fit_reranker(splits, tmp_path / "map", plan)
         trial = fitted.to_json()["query_map"]
         assert trial["better"]
         assert trial["questions"] == 36
         assert "--query-map takes it" in fitted.text()
         before, after = (
-            rank("cosine,hybrid", splits, replace(plan, query_map=one))
-            for one in (None, tmp_path / "map")
+            rank("cosine,hybrid", splits, replace(plan, query_map=query_map))
+            for query_map in (None, tmp_path / "map")
         )
         (saved,) = rank(str(tmp_path / "map"), splits, plan).systems
         for system in ("cosine", "hybrid"):
-            old, new = (one.comparison.scores["AP"][system].value for one in (before, after))
+            old, new = (result.comparison.scores["AP"][system].value for result in (before, after))
             assert new > old
         # In pools a search with the map ranks as the head does.
         assert run_order(after.systems[0]) == run_order(saved)
 
-    def test_a_map_that_learned_nothing_is_refused(self, splits, plan, tmp_path):
+    def test_query_map_without_gain_is_refused(self, splits, plan, tmp_path):
         chance = np.random.default_rng(0)
         train = tuple(
-            replace(one, grades={f"p{chance.integers(12)}": 1}) for one in splits["train"].questions
+            replace(question, grades={f"p{chance.integers(12)}": 1})
+            for question in splits["train"].questions
         )
         splits["train"] = replace(splits["train"], questions=train)
         fitted = fit_reranker(splits, tmp_path / "map", plan)
@@ -332,17 +345,18 @@ class TestQueryMaps:
         with pytest.raises(ConfigError, match="--rerank"):
             rank("cosine", splits, replace(plan, query_map=tmp_path / "map"))
 
-    def test_a_corpus_is_searched_with_the_map(self, splits, plan, tmp_path):
+    def test_query_map_improves_search_of_a_corpus(self, splits, plan, tmp_path):
         bare = {
-            split: without_pools(one, tmp_path / "corpus.jsonl") for split, one in splits.items()
+            split: without_pools(questions, tmp_path / "corpus.jsonl")
+            for split, questions in splits.items()
         }
         over = replace(plan, data=QuestionSettings(index=tmp_path / "index"))
         fit_reranker(bare, tmp_path / "map", over)
         pools = fit_reranker(splits, tmp_path / "pools", plan).trial
         assert pools["better"]
         old, new = (
-            rank("cosine,hybrid", bare, replace(over, query_map=one)).comparison.scores["AP"]
-            for one in (None, tmp_path / "map")
+            rank("cosine,hybrid", bare, replace(over, query_map=query_map)).comparison.scores["AP"]
+            for query_map in (None, tmp_path / "map")
         )
         assert new["cosine"].value > old["cosine"].value
         assert new["hybrid"].value > old["hybrid"].value

@@ -35,17 +35,17 @@ def okapi(questions, **parameters):
     reference = BM25Okapi([text.split() for text in questions.passages.values()], **parameters)
     row = {id_: number for number, id_ in enumerate(questions.passages)}
     return [
-        reference.get_scores(question.text.split())[row[one]]
+        reference.get_scores(question.text.split())[row[id_]]
         for question in questions.questions
-        for one in question.candidates
+        for id_ in question.candidates
     ]
 
 
-def test_pools_are_scored_with_the_statistics_of_all_passages():
+def test_pool_bm25_uses_the_statistics_of_all_passages():
     questions = made_set()
     bm25 = PoolBM25(questions.passages, PLAIN, BM25Settings(variant="okapi"))
-    found, matches = bm25.scores(questions.questions)
-    np.testing.assert_allclose(found, okapi(questions, k1=1.2, b=0.75), atol=1e-12)
+    scores, matches = bm25.scores(questions.questions)
+    np.testing.assert_allclose(scores, okapi(questions, k1=1.2, b=0.75), atol=1e-12)
     shared = [
         bool(set(left.split()) & set(right.split()))
         for left, right in zip(*questions.pairs(), strict=True)
@@ -53,7 +53,7 @@ def test_pools_are_scored_with_the_statistics_of_all_passages():
     assert matches.tolist() == shared
 
 
-def test_hard_negatives_are_the_best_passages_that_are_not_relevant():
+def test_hardest_returns_the_best_irrelevant_passages():
     passages = {"a": "x y z", "b": "x y", "c": "x", "d": "q"}
     bm25 = PoolBM25(passages, PLAIN)
     assert bm25.hardest("x y z", 2, {"a"}) == ["b", "c"]
@@ -68,13 +68,13 @@ class TestRankBM25:
         np.testing.assert_allclose(bm25.scores(questions.questions), okapi(questions), atol=1e-12)
         assert bm25.note == "BM25Okapi of rank-bm25 with k1 1.5, b 0.75, epsilon 0.25"
 
-    def test_the_best_texts_of_a_corpus_are_by_score_then_id(self):
+    def test_rank_bm25_orders_texts_by_score_then_id(self):
         bm25 = RankBM25({"b": "x y", "a": "x y", "c": "y y y", "d": "q", "e": "r"}, PLAIN)
         best = bm25.best("x", 4)
         assert [id_ for id_, _ in best] == ["a", "b", "c", "d"]
         assert best[0][1] == best[1][1] > best[2][1] == 0
 
-    def test_texts_without_a_term_score_zero(self):
+    def test_rank_bm25_scores_texts_without_a_term_as_zero(self):
         bm25 = RankBM25({"a": "?", "b": "", "c": "x"}, PLAIN)
         questions = [Question("q", text, ("b", "a"), {}) for text in ("x", "?")]
         assert bm25.scores(questions).tolist() == [0] * 4
@@ -84,36 +84,36 @@ class TestRankBM25:
 
 def test_cosines_are_those_of_the_vectors_in_the_order_of_the_pairs(fake_encoder):
     questions = made_set()
-    found = embed_pairs([fake_encoder], questions, None)[0].cosines()
+    scores = embed_pairs([fake_encoder], questions, None)[0].cosines()
     left, right = (fake_encoder.encode(texts) for texts in questions.pairs())
-    np.testing.assert_allclose(found, cosines(left, right), atol=5.1e-7)
-    np.testing.assert_array_equal(found, np.round(found, 6))
+    np.testing.assert_allclose(scores, cosines(left, right), atol=5.1e-7)
+    np.testing.assert_array_equal(scores, np.round(scores, 6))
     same = dict.fromkeys(questions.passages, "the same text")
-    one = replace(questions, questions=questions.questions[:1], passages=same)
-    assert len(set(embed_pairs([fake_encoder], one, None)[0].cosines())) == 1
+    single = replace(questions, questions=questions.questions[:1], passages=same)
+    assert len(set(embed_pairs([fake_encoder], single, None)[0].cosines())) == 1
 
 
 class TestFusion:
-    def test_the_best_weight_is_tried_among_all_and_the_greatest_of_equal_ones(self):
-        asked = []
+    def test_best_fusion_tries_every_weight_and_prefers_the_greatest_on_ties(self):
+        weights = []
 
         def quality(fusion):
-            asked.append(fusion.alpha)
+            weights.append(fusion.alpha)
             return -abs(fusion.alpha - 0.325)
 
         assert best_fusion(quality) == FusionSettings(alpha=0.35)
-        assert tuple(asked) == WEIGHTS
+        assert tuple(weights) == WEIGHTS
         assert best_fusion(lambda fusion: 1.0).alpha == 1.0
 
 
-def rows(train, question, what):
-    starts = getattr(train.pools, f"{what}_starts")
-    found = getattr(train.pools, f"{what}s")[starts[question] : starts[question + 1]]
-    return {train.passages[row] for row in found}
+def rows(train, question, label):
+    starts = getattr(train.pools, f"{label}_starts")
+    passage_rows = getattr(train.pools, f"{label}s")[starts[question] : starts[question + 1]]
+    return {train.passages[row] for row in passage_rows}
 
 
 @pytest.mark.parametrize("negatives", ["pool", "hard", "random"])
-def test_answers_are_positives_and_others_as_asked_negatives(negatives):
+def test_training_set_has_answers_as_positives_and_the_chosen_kind_of_negatives(negatives):
     questions = made_set(answered=0.5)
     texts = questions.passages
     # An answer outside the pool is a positive too.
@@ -123,33 +123,33 @@ def test_answers_are_positives_and_others_as_asked_negatives(negatives):
     bm25 = PoolBM25(texts, Analyzer())
     train = training_set(questions, negatives, lambda: bm25)
     used = questions.questions[:6]
-    assert train.questions == [one.text for one in used]
+    assert train.questions == [question.text for question in used]
     for number, question in enumerate(used):
         right = {id_ for id_, grade in question.grades.items() if grade}
-        others = {
+        negative_ids = {
             "pool": set(question.candidates) - right,
             "hard": bm25.hardest(question.text, 50, right),
             "random": (),
         }[negatives]
         assert rows(train, number, "positive") == {texts[id_] for id_ in right}
-        assert rows(train, number, "negative") == {texts[id_] for id_ in others}
+        assert rows(train, number, "negative") == {texts[id_] for id_ in negative_ids}
     assert len(train.passages) == train.pools.passages
     if negatives == "random":
         assert train.passages == list(texts.values())
 
 
-def test_held_out_questions_are_the_same_each_time_and_on_one_side_only():
+def test_hold_out_divides_questions_disjointly_and_repeatably():
     questions = made_set(count=20, answered=0.5)
     train, dev = hold_out(questions, 0.3)
     assert len(dev) == len(dev.answered()) == 3
-    ids = [one.id for one in (*train.questions, *dev.questions)]
-    assert sorted(ids) == sorted(one.id for one in questions.questions)
+    ids = [question.id for question in (*train.questions, *dev.questions)]
+    assert sorted(ids) == sorted(question.id for question in questions.questions)
     assert len(train) == 17
     assert hold_out(questions, 0.3) == (train, dev)
     assert dev.split != train.split
 
 
-def test_questions_and_relevant_passages_of_another_set_are_left_out():
+def test_without_overlap_removes_questions_and_relevant_passages_of_other_sets():
     questions, other = made_set("train", count=8), made_set("test", count=3)
     texts = {id_: f"only here {id_}" for id_ in questions.passages}
     first = other.questions[0].text
@@ -159,25 +159,27 @@ def test_questions_and_relevant_passages_of_another_set_are_left_out():
     (irrelevant,) = (id_ for id_, grade in changed[6].grades.items() if not grade)
     texts[relevant] = other.passages["d3"].replace(" ", ",\n") + "."
     texts[irrelevant] = other.passages["d4"]
-    uses = [one.id for one in changed if one.grades.get(relevant)]
-    made = replace(questions, questions=tuple(changed), passages=texts)
-    kept = without_overlap(made, [made_set("dev", count=2, seed=5), other])
-    gone = {changed[1].id, *uses}
-    assert [one.id for one in kept.questions] == [one.id for one in changed if one.id not in gone]
-    assert changed[6].id not in gone
-    assert kept.passages == made.passages
+    uses = [question.id for question in changed if question.grades.get(relevant)]
+    training = replace(questions, questions=tuple(changed), passages=texts)
+    remaining = without_overlap(training, [made_set("dev", count=2, seed=5), other])
+    removed_ids = {changed[1].id, *uses}
+    assert [question.id for question in remaining.questions] == [
+        question.id for question in changed if question.id not in removed_ids
+    ]
+    assert changed[6].id not in removed_ids
+    assert remaining.passages == training.passages
 
 
 def test_the_dev_score_is_mean_average_precision_of_answered_questions():
     questions = made_set(answered=0.7)
     dev = DevScore(questions)
     scores = np.random.default_rng(0).integers(0, 4, len(dev.left)).astype(float)
-    qrels = {one.id: one.grades for one in dev.questions.questions}
+    qrels = {question.id: question.grades for question in dev.questions.questions}
     (run,) = runs_of(SystemResult("made", dev.questions.questions, (scores,)))
     assert dev(scores) == pytest.approx(evaluate(run, qrels, ["AP"]).means["AP"], abs=1e-12)
 
 
-def test_what_leaves_nothing_to_train_or_to_choose_on_is_refused():
+def test_empty_training_or_dev_set_is_refused():
     for share in (0.0, 1.0, 0.01, 0.99):
         with pytest.raises(ConfigError, match="dev-share"):
             hold_out(made_set(count=10), share)
@@ -185,30 +187,33 @@ def test_what_leaves_nothing_to_train_or_to_choose_on_is_refused():
         training_set(made_set(answered=0), "pool", lambda: None)
     questions = made_set("dev")
     # No candidates, relevant ones alone, and others alone.
-    for kept in (slice(0), slice(1), slice(1, 2)):
-        pools = (replace(one, candidates=tuple(one.grades)[kept]) for one in questions.questions)
+    for part in (slice(0), slice(1), slice(1, 2)):
+        pools = (
+            replace(question, candidates=tuple(question.grades)[part])
+            for question in questions.questions
+        )
         with pytest.raises(BadInputError, match=r"made dev: expected a .*--set dev-split"):
             DevScore(replace(questions, questions=tuple(pools)))
 
 
-def test_relevant_documents_of_a_set_without_pools_overlap_and_what_nobody_ranks_does_not(tmp_path):
+def test_overlap_counts_relevant_documents_but_not_unranked_passages(tmp_path):
     ours = made_set("test")
     corpus = without_pools(ours, tmp_path / "corpus.jsonl")
-    renamed = tuple(replace(one, text=f"x {one.id}") for one in ours.questions)
+    renamed = tuple(replace(question, text=f"x {question.id}") for question in ours.questions)
     assert len(without_overlap(replace(ours, questions=renamed), [corpus])) == 0
     train, test = made_set("train"), made_set("test", count=1)
-    others = {f"x{id_}": text for id_, text in train.passages.items()}
-    merged = replace(test, passages={**others, **test.passages})
+    unranked = {f"x{id_}": text for id_, text in train.passages.items()}
+    merged = replace(test, passages={**unranked, **test.passages})
     assert len(without_overlap(train, [merged])) == len(train)
 
 
-def test_each_question_reads_its_own_part_of_a_passage():
+def test_pairs_of_a_question_use_its_own_part_of_a_passage():
     questions = made_set(count=2)
     first, second = questions.questions
     shared = first.candidates[0]
     second = replace(second, candidates=(shared,), grades={shared: 1})
-    shown = {(second.id, shared): "its own part"}
-    pools = replace(questions, questions=(first, second), shown=shown)
+    passage_parts = {(second.id, shared): "its own part"}
+    pools = replace(questions, questions=(first, second), shown=passage_parts)
     left, right = pools.pairs()
     assert right[0] == questions.passages[shared]
     assert (left[-1], right[-1]) == (second.text, "its own part")

@@ -25,17 +25,17 @@ SYSTEMS = ("bm25", "uv:mlp")
 def written(tmp_path):
     """Writes a result; the text of its report.md."""
 
-    def write(found):
-        found.write(tmp_path / "report")
+    def write(qa_result):
+        qa_result.write(tmp_path / "report")
         return (tmp_path / "report/report.md").read_text()
 
     return write
 
 
-def table_of(found, title):
+def table_of(qa_result, title):
     """The columns, and the rows by their first cell, of a table of the report."""
-    tables = (table for section in found.report().sections for table in section.tables)
-    (table,) = (one for one in tables if one.title == title)
+    tables = (table for section in qa_result.report().sections for table in section.tables)
+    (table,) = (table for table in tables if table.title == title)
     return table.columns, {row[0]: row[1:] for row in table.rows}
 
 
@@ -47,106 +47,106 @@ def pair(scores, **options):
 
 
 @pytest.mark.parametrize(
-    ("without_positive", "said"),
+    ("without_positive", "message"),
     [
         ("exclude", "means over 18 questions; 6 questions without a relevant passage are left out"),
         ("count", "means over 24 questions; 6 questions without a relevant passage count as zero"),
     ],
 )
-def test_table_json_csv_and_runs_hold_what_the_metrics_say(
-    tmp_path, written, without_positive, said
-):
-    found = result(without_positive=without_positive)
-    written(found)
-    assert said in found.text()
-    columns, rows = table_of(found, "Means × 100")
+def test_table_json_csv_and_runs_agree_with_evaluate(tmp_path, written, without_positive, message):
+    qa_result = result(without_positive=without_positive)
+    written(qa_result)
+    assert message in qa_result.text()
+    columns, rows = table_of(qa_result, "Means × 100")
     assert (columns, tuple(rows)) == (("system", *MEASURES), SYSTEMS)
     values = json.loads((tmp_path / "report/report.json").read_text(), parse_constant=pytest.fail)
-    assert values == json.loads(json.dumps(found.to_json()))
+    assert values == json.loads(json.dumps(qa_result.to_json()))
     with (tmp_path / "report/per_question.csv").open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
-    texts = {one.id: one.text for one in found.questions.questions}
+    texts = {question.id: question.text for question in qa_result.questions.questions}
     assert [(row["question"], row["text"]) for row in lines] == [
-        (one, texts[one]) for one in qrels_of(found)
+        (id_, texts[id_]) for id_ in qrels_of(qa_result)
     ]
     assert list(lines[0])[2:] == [f"{m} {s}" for m in MEASURES for s in SYSTEMS]
     files = [["bm25.run"], [f"uv-mlp.seed-{seed}.run" for seed in range(3)]]
-    for one, names, listed in zip(found.systems, files, values["systems"], strict=True):
+    for system_result, names, listed in zip(
+        qa_result.systems, files, values["systems"], strict=True
+    ):
         runs = [read_run(tmp_path / "report/runs" / name) for name in names]
-        assert runs == runs_of(one)
+        assert runs == runs_of(system_result)
         assert {len(run) for run in runs} == {24}
-        assert (listed["name"], listed["seeds"]) == (one.name, len(runs))
+        assert (listed["name"], listed["seeds"]) == (system_result.name, len(runs))
         for place, measure in enumerate(MEASURES):
-            seeds = [evaluate(run, qrels_of(found), [measure]).means[measure] for run in runs]
+            seeds = [evaluate(run, qrels_of(qa_result), [measure]).means[measure] for run in runs]
             mean, spread = np.mean(seeds), np.std(seeds, ddof=1) if len(seeds) > 1 else None
             cell = f"{100 * mean:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
-            assert rows[one.name][place].removesuffix("*") == cell
+            assert rows[system_result.name][place].removesuffix("*") == cell
             score = listed["scores"][measure]
             assert score["value"] == pytest.approx(mean, abs=1e-12)
             assert score["spread"] == (spread and pytest.approx(spread, abs=1e-12))
-            column = [float(row[f"{measure} {one.name}"]) for row in lines]
+            column = [float(row[f"{measure} {system_result.name}"]) for row in lines]
             assert np.mean(column) == pytest.approx(mean, abs=1e-12)
-            assert column == values["per_question"]["values"][measure][one.name]
+            assert column == values["per_question"]["values"][measure][system_result.name]
     assert values["systems"][1]["curves"] == [[0.1, 0.5], [0.2, 0.4, 0.6], [0.3, 0.3]]
     assert values["statistics"]["answered"] == 18
     assert values["counted"] == len(lines) == len(values["per_question"]["questions"])
 
 
-def test_a_mark_says_that_the_corrected_p_is_below_a_twentieth():
+def test_asterisk_marks_adjusted_p_below_five_percent():
     questions = made_set(count=40, pool=8)
     systems = [
         system(name, questions, noise(questions, strength, seed))
         for seed, (name, strength) in enumerate([("base", 0), ("same", 0), ("far", 6)])
     ]
-    found = result(systems, questions=questions, baseline="same")
-    _, rows = table_of(found, "Means × 100")
+    qa_result = result(systems, questions=questions, baseline="same")
+    _, rows = table_of(qa_result, "Means × 100")
     for name, values in rows.items():
         for measure, cell in zip(MEASURES, values, strict=True):
-            difference = found.comparison.scores[measure][name].difference
+            difference = qa_result.comparison.scores[measure][name].difference
             assert cell.endswith("*") == (difference is not None and difference.adjusted < 0.05)
     assert rows["far"][0].endswith("*")
     assert not rows["same"][0].endswith("*")
     explained = "*: differs from same with p < 0.05, by a paired randomization test"
-    assert explained in found.text()
+    assert explained in qa_result.text()
 
 
-def test_each_measure_has_a_table_of_differences_and_the_first_one_the_largest():
-    found = result()
+def test_each_measure_has_a_difference_table_and_the_first_lists_the_largest():
+    qa_result = result()
     for measure in MEASURES:
-        columns, rows = table_of(found, f"{measure} × 100")
+        columns, rows = table_of(qa_result, f"{measure} × 100")
         assert columns[:3] == ("system", "value", "95% interval")
         assert rows["bm25"][2] == "baseline"
-        one = found.comparison.scores[measure]["uv:mlp"]
-        base, head = found.comparison.values[measure]
+        score = qa_result.comparison.scores[measure]["uv:mlp"]
+        base, head = qa_result.comparison.values[measure]
         assert rows["uv:mlp"] == (
-            f"{100 * head.mean():.2f} ± {100 * one.spread:.2f}",
-            f"{100 * one.low:.2f} to {100 * one.high:.2f}",
+            f"{100 * head.mean():.2f} ± {100 * score.spread:.2f}",
+            f"{100 * score.low:.2f} to {100 * score.high:.2f}",
             f"{100 * (head - base).mean():+.2f}",
-            f"{100 * one.difference.low:+.2f} to {100 * one.difference.high:+.2f}",
-            f"{one.difference.p:.4f}",
-            f"{one.difference.adjusted:.4f}",
+            f"{100 * score.difference.low:+.2f} to {100 * score.difference.high:+.2f}",
+            f"{score.difference.p:.4f}",
+            f"{score.difference.adjusted:.4f}",
             str((head > base).sum()),
             str((head < base).sum()),
         )
-    base, head = found.comparison.values["AP"]
-    differences = zip((head - base).tolist(), found.comparison.queries, strict=True)
-    texts = {one.id: one.text for one in found.questions.questions}
-    (table,) = found.report().sections[-1].tables
+    base, head = qa_result.comparison.values["AP"]
+    differences = zip((head - base).tolist(), qa_result.comparison.queries, strict=True)
+    texts = {question.id: question.text for question in qa_result.questions.questions}
+    (table,) = qa_result.report().sections[-1].tables
     assert table.title == "Questions with the largest differences from bm25 in AP × 100"
     assert table.rows == tuple(
         ("uv:mlp", f"{100 * difference:+.2f}", query, texts[query])
-        for difference, query in sorted(differences, key=lambda one: (-abs(one[0]), one[1]))[:3]
+        for difference, query in sorted(differences, key=lambda pair: (-abs(pair[0]), pair[1]))[:3]
     )
-    assert "largest differences" in found.text()
+    assert "largest differences" in qa_result.text()
     assert "largest differences" not in result(top=0).text()
 
 
-def test_the_report_says_how_it_came_about(tmp_path):
-    found = result()
+def test_report_states_command_settings_versions_and_warnings(tmp_path):
+    qa_result = result()
     folder = tmp_path / "report"
-    found.write(folder)
+    qa_result.write(folder)
     text = (folder / "report.md").read_text()
-    for said in (
+    for passage in (
         "# made, test",
         "\n    retriever eval qa set\n",
         "equal ones rank by descending passage id",
@@ -155,12 +155,12 @@ def test_the_report_says_how_it_came_about(tmp_path):
         "| uv:mlp | dev AP 80.00; 3 seeds | 12.5 |",
         "intervals from fewer than 20 questions are often too short",
     ):
-        assert said in re.sub(r"\\(.)", r"\1", text)
-    lines = found.text().splitlines()
+        assert passage in re.sub(r"\\(.)", r"\1", text)
+    lines = qa_result.text().splitlines()
     assert lines[:2] == ["made, test", "  questions: 24, 18 of them with a relevant passage"]
-    linked = {folder / one for one in re.findall(r"\]\(([^)]*)\)", text)}
-    there = {path for path in folder.rglob("*") if path.is_file()}
-    assert there == linked | {folder / "report.md"}
+    linked = {folder / link for link in re.findall(r"\]\(([^)]*)\)", text)}
+    files = {path for path in folder.rglob("*") if path.is_file()}
+    assert files == linked | {folder / "report.md"}
     # LaTeX has every table.
     text = (folder / "report.tex").read_text()
     captions = re.findall(r"\\caption\{(.*?)\}\\label\{tab:qa-(\d)\}", text)
@@ -168,7 +168,7 @@ def test_the_report_says_how_it_came_about(tmp_path):
     assert [caption for caption, _ in captions][:2] == [r"Means $\times$ 100", "Systems"]
 
 
-def test_texts_and_names_with_any_character_come_back(tmp_path, written):
+def test_texts_and_names_with_special_characters_survive_the_report(tmp_path, written):
     text = 'a,"b"\r\nc\rd\te;北京 \x00'
     written(pair([0.0, 1.0], text=text))
     with (tmp_path / "report/per_question.csv").open(newline="", encoding="utf-8") as file:
@@ -179,18 +179,18 @@ def test_texts_and_names_with_any_character_come_back(tmp_path, written):
         for place, name in enumerate(NAMES)
     ]
     (tmp_path / "report/runs/one.run").unlink()
-    found = result(systems, questions=questions)
-    text = written(found)
+    qa_result = result(systems, questions=questions)
+    text = written(qa_result)
     files = sorted(path.name for path in (tmp_path / "report/runs").iterdir())
     assert len({name.lower() for name in files}) == len(NAMES)
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,120}\.run", name) for name in files)
     assert not re.search("[\x00-\x09\x0b-\x1f]", text)
-    assert tuple(table_of(found, "Means × 100")[1]) == NAMES
-    assert [one["name"] for one in found.to_json()["systems"]] == list(NAMES)
-    assert all(line.isprintable() for line in found.text().splitlines())
+    assert tuple(table_of(qa_result, "Means × 100")[1]) == NAMES
+    assert [row["name"] for row in qa_result.to_json()["systems"]] == list(NAMES)
+    assert all(line.isprintable() for line in qa_result.text().splitlines())
 
 
-def test_a_seed_and_a_system_called_like_one_do_not_share_a_file():
+def test_run_files_of_seeds_and_systems_have_distinct_names():
     questions = made_set(count=6, pool=4)
     two = [noise(questions, 1, seed) for seed in (1, 2)]
     systems = [system("a.seed-0", questions, two[0]), system("a", questions, *two)]
@@ -198,31 +198,36 @@ def test_a_seed_and_a_system_called_like_one_do_not_share_a_file():
     assert files == {"runs/a.seed-0.run", "runs/a-2.seed-0.run", "runs/a-2.seed-1.run"}
 
 
-def test_ids_with_spaces_leave_out_the_run_and_the_report_says_so(tmp_path, written):
+def test_run_file_with_spaces_in_ids_is_left_out_with_a_remark(tmp_path, written):
     text = written(pair([0.0, 1.0], id="q 1"))
     assert not (tmp_path / "report/runs").exists()
     assert "runs/one.run was not written: expected as query id" in text
 
 
 def test_one_system_alone_has_no_differences():
-    found = pair([0.0, 1.0]).report()
-    assert not found.figures
-    assert "Largest differences" not in [section.heading for section in found.sections]
-    assert not any("differs from" in one for part in found.sections for one in part.remarks)
-    tables = [table.columns for section in found.sections for table in section.tables]
+    qa_result = pair([0.0, 1.0]).report()
+    assert not qa_result.figures
+    assert "Largest differences" not in [section.heading for section in qa_result.sections]
+    assert not any(
+        "differs from" in remark for part in qa_result.sections for remark in part.remarks
+    )
+    tables = [table.columns for section in qa_result.sections for table in section.tables]
     assert ("system", "value", "95% interval") in tables
 
 
 def test_a_system_that_skips_questions_is_named():
     questions = made_set(count=8, pool=4)
     pools = [*questions.questions[:5]]
-    pools += [Question(one.id, one.text, (), one.grades) for one in questions.questions[5:]]
+    pools += [
+        Question(question.id, question.text, (), question.grades)
+        for question in questions.questions[5:]
+    ]
     full = noise(questions, 1, 1)
     systems = [system("full", questions, full), SystemResult("part", tuple(pools), (full[:20],))]
-    found = result(systems, questions=questions)
-    assert found.comparison.missing == {"full": 0, "part": 3}
-    assert "part: ranks nothing for 3 questions, which count as zero" in found.text()
-    assert not found.comparison.values["AP"][1, 5:].any()
+    qa_result = result(systems, questions=questions)
+    assert qa_result.comparison.missing == {"full": 0, "part": 3}
+    assert "part: ranks nothing for 3 questions, which count as zero" in qa_result.text()
+    assert not qa_result.comparison.values["AP"][1, 5:].any()
     assert list(systems[1].run()) == [f"q{number}" for number in range(5)]
 
 
@@ -231,8 +236,8 @@ def test_figures_are_png_and_svg_and_name_every_system(tmp_path):
     questions = made_set(count=20, pool=6)
     names = [ODD, "_hidden", "cross-encoder", "base"]
     systems = [
-        system(one, questions, noise(questions, place, place), curves=((0.1, 0.2 + place / 20),))
-        for place, one in enumerate(names)
+        system(name, questions, noise(questions, place, place), curves=((0.1, 0.2 + place / 20),))
+        for place, name in enumerate(names)
     ]
     result(systems, questions=questions).write(tmp_path / "report")
     content = (tmp_path / "report/figures/learning.png").read_bytes()
@@ -241,7 +246,7 @@ def test_figures_are_png_and_svg_and_name_every_system(tmp_path):
     assert set(names) <= set(texts_of(tmp_path / "report/figures/learning.svg"))
 
 
-def test_learning_curves_have_a_line_a_seed_and_a_mean_that_ends_with_the_first(tmp_path):
+def test_learning_figure_has_a_line_per_seed_and_a_mean_up_to_the_shortest(tmp_path):
     pytest.importorskip("matplotlib")
     save_figure(learning_figure({"uv": ((0.2,), (0.3, 0.4, 0.5))}), tmp_path / "early.svg")
     assert {"0", "2", "dev AP × 100"} <= set(texts_of(tmp_path / "early.svg"))
@@ -250,7 +255,10 @@ def test_learning_curves_have_a_line_a_seed_and_a_mean_that_ends_with_the_first(
     lines = [dict(zip(*line.get_data(), strict=True)) for line in axes.lines]
     assert lines == [
         pytest.approx({0: 20, 1: 60}),
-        *(pytest.approx({epoch: 100 * one for epoch, one in enumerate(seed)}) for seed in seeds),
+        *(
+            pytest.approx({epoch: 100 * value for epoch, value in enumerate(seed)})
+            for seed in seeds
+        ),
     ]
     (alone,) = learning_figure({"cross-encoder": seeds[:1]}).axes
     assert len(alone.lines) == 1

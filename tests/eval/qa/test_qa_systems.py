@@ -28,26 +28,30 @@ def parsed(text):
         ("cross-encoder:ensemble:hybrid", {"ensemble": True, "fused": True}),
     ],
 )
-def test_a_text_names_a_system_with_its_variant_and_encoder(text, expected):
+def test_system_text_is_parsed_into_kind_variant_and_encoder(text, expected):
     kind = text.partition("@")[0].partition(":")[0]
     assert parsed(text) == System(text, kind, **expected)
 
 
-def test_systems_share_a_cross_encoder_whatever_is_done_with_its_scores():
+def test_ensemble_and_hybrid_share_the_trained_cross_encoder():
     assert parsed("cross-encoder:ensemble@m").trained == "cross-encoder@m"
     assert parsed("cross-encoder:hybrid").trained == "cross-encoder"
 
 
-def test_several_are_divided_at_commas_but_for_those_of_an_encoder_and_lists_have_names():
+def test_parse_systems_splits_at_commas_outside_encoders_and_expands_named_lists():
     texts = ["bm25, cosine", "cosine@m::lc:0,6", "bm25"]
-    assert [one.text for one in parse_systems(texts)] == ["bm25", "cosine", "cosine@m::lc:0,6"]
-    assert [one.text for one in parse_systems(["all"])] == list(ALL)
-    names = [one.text for one in parse_systems(["heads"])]
+    assert [system.text for system in parse_systems(texts)] == [
+        "bm25",
+        "cosine",
+        "cosine@m::lc:0,6",
+    ]
+    assert [system.text for system in parse_systems(["all"])] == list(ALL)
+    names = [system.text for system in parse_systems(["heads"])]
     assert names[:3] == ["cosine", "bilinear:linear", "bilinear:linear:random"]
     assert len(names) == 11
 
 
-def test_a_folder_is_a_reranker_and_a_file_a_run(tmp_path):
+def test_system_path_is_a_reranker_if_folder_and_a_run_if_file(tmp_path):
     (tmp_path / "a,b.run").write_text("")
     assert parsed(str(tmp_path / "a,b.run")).kind == "run"
     assert parsed(str(tmp_path)).kind == "saved reranker"
@@ -74,7 +78,7 @@ def test_a_folder_is_a_reranker_and_a_file_a_run(tmp_path):
         ("cosine@m::pooling=none", "pooling"),
     ],
 )
-def test_what_names_nothing_is_refused_in_one_line(text, message):
+def test_invalid_system_text_is_refused(text, message):
     with pytest.raises(ConfigError) as caught:
         parse_systems([text])
     assert message in str(caught.value)

@@ -14,9 +14,9 @@ def write_pairs(path, count, seed):
     random = np.random.default_rng(seed)
     lines = ["score\tsentence1\tsentence2"]
     for _ in range(count):
-        one, alike = sentence(random), int(random.integers(0, 6))
-        words = [word if random.random() < alike / 5 else "w1" for word in one.split()]
-        lines.append(f"{alike}\t{one}\t{' '.join(words)}")
+        left, alike = sentence(random), int(random.integers(0, 6))
+        words = [word if random.random() < alike / 5 else "w1" for word in left.split()]
+        lines.append(f"{alike}\t{left}\t{' '.join(words)}")
     path.write_text("\n".join(lines) + "\n")
     return path
 

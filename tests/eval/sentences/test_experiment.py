@@ -38,13 +38,13 @@ def drawn_values(parts, rows, name, seed):
     start = 0
     for part in parts:
         size = len(part.gold)
-        for draw, chosen in enumerate(random.integers(0, size, (RESAMPLES, size))):
+        for draw, drawn_pairs in enumerate(random.integers(0, size, (RESAMPLES, size))):
             for encoder, table in rows.items():
-                found = [
-                    SCIPY[name](row[start : start + size][chosen], part.gold[chosen])[0]
+                correlations = [
+                    SCIPY[name](row[start : start + size][drawn_pairs], part.gold[drawn_pairs])[0]
                     for row in table
                 ]
-                values[encoder][draw] += part.weight * np.mean(found)
+                values[encoder][draw] += part.weight * np.mean(correlations)
         start += size
     return values
 
@@ -58,44 +58,50 @@ def expanded_interval(values, units):
 
 
 @pytest.mark.parametrize("name", ["pearson", "spearman"])
-def test_intervals_and_p_of_correlations_are_those_of_drawing_pairs(name):
+def test_correlation_intervals_and_p_values_equal_resampling_pairs_with_scipy(name):
     parts, rows = sample()
     summary = {"good": (0.9, None), "base": (0.7, None), "seeds": (0.5, 0.01)}
-    scores = {one: VectorScore({name: summary[one]}, rows[one], {}, {}) for one in rows}
-    found = compare_correlations(parts, scores, name, "base", Resampling(RESAMPLES, 5))
+    scores = {
+        encoder: VectorScore({name: summary[encoder]}, rows[encoder], {}, {}) for encoder in rows
+    }
+    scores_by_encoder = compare_correlations(parts, scores, name, "base", Resampling(RESAMPLES, 5))
     drawn = drawn_values(parts, rows, name, 5)
     p_values = {}
     for encoder, (value, spread) in summary.items():
-        one = found[encoder]
-        assert (one.value, one.spread) == (value, spread)
-        assert (one.low, one.high) == pytest.approx(expanded_interval(drawn[encoder], 65), rel=1e-4)
+        score = scores_by_encoder[encoder]
+        assert (score.value, score.spread) == (value, spread)
+        assert (score.low, score.high) == pytest.approx(
+            expanded_interval(drawn[encoder], 65), rel=1e-4
+        )
         if encoder == "base":
-            assert one.difference is None
+            assert score.difference is None
             continue
         differences = drawn[encoder] - drawn["base"]
-        assert one.difference.value == pytest.approx(value - 0.7)
-        assert (one.difference.low, one.difference.high) == pytest.approx(
+        assert score.difference.value == pytest.approx(value - 0.7)
+        assert (score.difference.low, score.difference.high) == pytest.approx(
             expanded_interval(differences, 65), rel=1e-4
         )
         rarer = min((differences <= 0).sum(), (differences >= 0).sum())
         p_values[encoder] = (1 + 2 * rarer) / (1 + RESAMPLES)
-        assert one.difference.p == pytest.approx(min(1, p_values[encoder]))
+        assert score.difference.p == pytest.approx(min(1, p_values[encoder]))
     small, large = sorted(p_values, key=p_values.get)
-    assert found[small].difference.adjusted == pytest.approx(min(1, 2 * p_values[small]))
-    assert found[large].difference.adjusted == pytest.approx(
+    assert scores_by_encoder[small].difference.adjusted == pytest.approx(
+        min(1, 2 * p_values[small])
+    )
+    assert scores_by_encoder[large].difference.adjusted == pytest.approx(
         min(1, max(2 * p_values[small], p_values[large]))
     )
 
 
-def test_an_encoder_like_the_baseline_does_not_differ():
+def test_encoder_equal_to_the_baseline_has_zero_difference():
     parts, rows = sample()
-    one = VectorScore({"spearman": (0.7, None)}, rows["base"], {}, {})
-    twins = {"base": one, "twin": one}
-    found = compare_correlations(parts, twins, "spearman", "base", Resampling(100))
-    assert found["twin"].difference == Difference(0, 0, 0, 1, 1)
+    score = VectorScore({"spearman": (0.7, None)}, rows["base"], {}, {})
+    twins = {"base": score, "twin": score}
+    compared = compare_correlations(parts, twins, "spearman", "base", Resampling(100))
+    assert compared["twin"].difference == Difference(0, 0, 0, 1, 1)
 
 
-def test_accuracies_are_compared_by_the_exact_test_of_mcnemar():
+def test_accuracy_difference_has_the_exact_mcnemar_p_value():
     random = np.random.default_rng(0)
     base = random.integers(0, 2, 80).astype(np.float64)
     other = base.copy()
@@ -106,12 +112,12 @@ def test_accuracies_are_compared_by_the_exact_test_of_mcnemar():
         "base": VectorScore({"accuracy": (0.5, None)}, base[None], {}, {}),
         "other": VectorScore({"accuracy": (0.6, 0.1)}, other[None], {}, {}),
     }
-    found = compare_accuracies(scores, "base", Resampling(1000, 1))
-    assert (found["other"].value, found["other"].spread) == (0.6, 0.1)
+    compared = compare_accuracies(scores, "base", Resampling(1000, 1))
+    assert (compared["other"].value, compared["other"].spread) == (0.6, 0.1)
     expected = scipy.stats.binomtest(better, better + worse).pvalue
-    difference = found["other"].difference
+    difference = compared["other"].difference
     assert difference.p == difference.adjusted == pytest.approx(expected)
     assert difference.value == pytest.approx((better - worse) / 80)
     assert difference.low < difference.value < difference.high
-    assert found["other"].low < other.mean() < found["other"].high
-    assert found["base"].difference is None
+    assert compared["other"].low < other.mean() < compared["other"].high
+    assert compared["base"].difference is None

@@ -45,9 +45,9 @@ def result(*sets, grids=(), kind="transfer"):
 GRID = LayerGrid(ODD, "model", "accuracy", ("mean", "cls"), VALUES, VALUES / 10, 1, 3)
 
 
-def test_the_overview_shows_means_marks_spreads_and_layers():
+def test_report_overview_shows_means_significance_spreads_and_layers():
     sets = made_set("one"), made_set(ODD, adjusted=0.05)
-    brief, *others = result(*sets, grids=(GRID, replace(GRID, spread=None))).report().sections
+    brief, *sections = result(*sets, grids=(GRID, replace(GRID, spread=None))).report().sections
     encoders, layers, plain = brief.tables
     assert encoders.columns == ("encoder", "one", ODD, "mean")
     assert encoders.rows == (
@@ -74,32 +74,39 @@ def test_the_overview_shows_means_marks_spreads_and_layers():
         ]
         * 2,
     )
-    assert [(one.heading, one.facts) for one in others] == [
+    assert [(section.heading, section.facts) for section in sections] == [
         (name, {"classes": "2"}) for name in ("one", ODD)
     ]
-    compared, further = others[0].tables
+    compared, further = sections[0].tables
     assert compared.rows[1][:4] == (ODD, "75.00 ± 1.00", "40.00 to 90.00", "-10.00")
     assert further.columns == ("encoder", "F1", "error reduction")
     assert further.rows == (("plain", "50.00", "25.00"), (ODD, "50.00", "25.00"))
     (alone,) = result(sets[0]).report().sections[0].tables
     assert alone.columns == ("encoder", "one")
     uncut = replace(sets[0], scores=sets[0].scores[:1])
-    said = result(uncut, kind="sts").report().sections[0].remarks
-    assert said[2:] == ("no text is longer than an encoder's window",)
+    remarks = result(uncut, kind="sts").report().sections[0].remarks
+    assert remarks[2:] == ("no text is longer than an encoder's window",)
     several = result(grids=(GRID, replace(GRID, encoder="other"))).report().sections[0].tables
-    assert [one.title.partition(": ")[0] for one in several] == [f"{ODD}, model", f"{ODD}, other"]
+    assert [table.title.partition(": ")[0] for table in several] == [
+        f"{ODD}, model",
+        f"{ODD}, other",
+    ]
 
 
-def test_the_folder_has_the_numbers_and_texts_that_can_be_read_back(tmp_path):
-    found = result(made_set("a/b"), made_set("a b"), grids=(GRID,))
-    files = found.write(tmp_path / "report")
+def test_written_json_and_csv_equal_the_result(tmp_path):
+    sentence_result = result(made_set("a/b"), made_set("a b"), grids=(GRID,))
+    files = sentence_result.write(tmp_path / "report")
     assert all(file.stat().st_size for file in files)
     read = json.loads((tmp_path / "report/report.json").read_text(), parse_constant=pytest.fail)
-    assert read == json.loads(json.dumps(found.to_json()))
-    one, _ = read["sets"]
-    assert (one["set"], one["facts"], one["texts"]) == ("a/b", {"classes": "2"}, 3)
-    assert one["scores"][1]["values"]["accuracy"]["difference"]["adjusted"] == 0.02
-    assert "examples" not in one["scores"][0]
+    assert read == json.loads(json.dumps(sentence_result.to_json()))
+    first_set, _ = read["sets"]
+    assert (first_set["set"], first_set["facts"], first_set["texts"]) == (
+        "a/b",
+        {"classes": "2"},
+        3,
+    )
+    assert first_set["scores"][1]["values"]["accuracy"]["difference"]["adjusted"] == 0.02
+    assert "examples" not in first_set["scores"][0]
     (grid,) = read["by_layer"]
     assert (grid["set"], grid["values"], grid["spread"]) == (
         *(ODD, VALUES.tolist()),
@@ -118,18 +125,18 @@ def test_the_folder_has_the_numbers_and_texts_that_can_be_read_back(tmp_path):
     assert all(f"{100 * value:.1f}" in layers for value in VALUES.ravel())
 
 
-def test_figures_have_the_values_and_intervals_of_the_scores():
+def test_figures_plot_the_values_and_intervals_of_the_scores():
     pytest.importorskip("matplotlib")
     curves = [made_set(f"one, {size}", curve=("one", size)) for size in (9, 3)]
     grids = (GRID, replace(GRID, encoder="other"))
     drawn = result(*curves, grids=grids).report().figures
     assert list(drawn) == [
-        f"{one}-accuracy{end}" for one, end in (("sizes", ""), ("layers", "-1"), ("layers", "-2"))
+        f"{axis}-accuracy{end}" for axis, end in (("sizes", ""), ("layers", "-1"), ("layers", "-2"))
     ]
     values, errors = drawn["sizes-accuracy"]().axes
     line, _, (bars,) = values.containers[1]
     assert np.array(line.get_data()).tolist() == [[3, 9], [75, 75]]
-    np.testing.assert_allclose([one[:, 1] for one in bars.get_segments()], [(40, 90)] * 2)
+    np.testing.assert_allclose([segment[:, 1] for segment in bars.get_segments()], [(40, 90)] * 2)
     np.testing.assert_allclose(errors.lines[1].get_data(), [(3, 9), (25, 25)])
     (heat, _) = drawn["layers-accuracy-2"]().axes
     np.testing.assert_allclose(heat.images[0].get_array(), VALUES * 100)

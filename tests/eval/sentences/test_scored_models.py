@@ -64,15 +64,15 @@ def accuracy_of(form, task, classifier=None, **options):
 
 
 def values(scores, measure="accuracy"):
-    return {one.encoder: one.values[measure].value for one in scores.scores}
+    return {score.encoder: score.values[measure].value for score in scores.scores}
 
 
-def test_the_supervised_protocol_is_that_of_one_training(sts, model):
+def test_supervised_sts_score_equals_score_relatedness(sts, model):
     settings = STSSettings(supervised=RelatednessSettings(seeds=2), **SHARED)
-    ((found,),) = (one.scores for one in score_sts([sts], [model], settings).sets)
+    ((score,),) = (scored_set.scores for scored_set in score_sts([sts], [model], settings).sets)
     vectors = vectors_of(model, sts_texts(sts, supervised=True))
     value, spread = score_relatedness(sts, vectors, settings.supervised).values["pearson"]
-    pearson = found.values["pearson"]
+    pearson = score.values["pearson"]
     assert (pearson.value, pearson.spread) == pytest.approx((value, spread), abs=1e-3)
 
 
@@ -84,30 +84,30 @@ def test_the_supervised_protocol_is_that_of_one_training(sts, model):
         ("mlp", MLPs()),
     ],
 )
-def test_accuracies_and_their_test_are_those_of_each_encoder_alone(task, model, name, classifier):
+def test_transfer_accuracies_equal_those_of_each_encoder_alone(task, model, name, classifier):
     forms, protocol = (model, f"{model}::layers=0"), TransferProtocol(folds=2)
     settings = TransferSettings(name, protocol, 2, baseline=forms[1], **SHARED)
-    (found,) = score_transfer([task], forms, settings).sets
+    (scored_set,) = score_transfer([task], forms, settings).sets
     alone = [accuracy_of(form, task, classifier, protocol=protocol, seeds=2) for form in forms]
-    expected = [one.values["accuracy"][0] for one in alone]
-    assert values(found) == pytest.approx(dict(zip(forms, expected, strict=True)), abs=1e-9)
+    expected = [score.values["accuracy"][0] for score in alone]
+    assert values(scored_set) == pytest.approx(dict(zip(forms, expected, strict=True)), abs=1e-9)
     differences = alone[0].predictions.mean(axis=0) - alone[1].predictions.mean(axis=0)
-    difference = found.scores[0].values["accuracy"].difference
+    difference = scored_set.scores[0].values["accuracy"].difference
     assert difference.value == pytest.approx(differences.mean(), abs=1e-9)
     assert difference.p == pytest.approx(randomization_test(differences, 100, 0), abs=1e-9)
     # Each tested text has the share of seeds that classify it correctly.
     test = task.splits["test"]
-    assert list(zip(*found.examples.values(), strict=True)) == [
+    assert list(zip(*scored_set.examples.values(), strict=True)) == [
         ("test", label, text) for label, text in zip(test.labels, test.left, strict=True)
     ]
-    assert set(found.scores[0].examples) <= {0, 0.5, 1}
-    assert np.mean(found.scores[0].examples) == pytest.approx(expected[0])
+    assert set(scored_set.scores[0].examples) <= {0, 0.5, 1}
+    assert np.mean(scored_set.scores[0].examples) == pytest.approx(expected[0])
 
 
-def test_layers_are_chosen_as_on_the_states_alone(task, model):
+def test_transfer_layer_choice_equals_search_over_hidden_states(task, model):
     settings = TransferSettings(baseline=f"{model}::last4", **SEARCH)
-    (found,) = score_transfer([task], [model], settings).sets
-    compared = [one.values["accuracy"].difference is None for one in found.scores]
+    (scored_set,) = score_transfer([task], [model], settings).sets
+    compared = [score.values["accuracy"].difference is None for score in scored_set.scores]
     assert compared == [False, True, False, False]
     texts = task_texts(task)
     states = [
@@ -120,18 +120,18 @@ def test_layers_are_chosen_as_on_the_states_alone(task, model):
     names = ("::last", "::last4", ", random layers", ", layers chosen")
     for name, expected in zip(names, alone.values(), strict=True):
         value = expected.values["accuracy"][0]
-        assert values(found)[f"{model}{name}"] == pytest.approx(value, abs=1e-9)
-    assert found.scores[3].details == alone["chosen"].details
+        assert values(scored_set)[f"{model}{name}"] == pytest.approx(value, abs=1e-9)
+    assert scored_set.scores[3].details == alone["chosen"].details
     plain = TransferSettings(protocol=TransferProtocol("bert-lc", outer=2), seeds=1, **SHARED)
-    (one,) = score_transfer([task], [f"{model}::normalize=no"], plain).sets
-    assert list(values(one).values()) == [values(found)[f"{model}::last"]]
+    (plain_set,) = score_transfer([task], [f"{model}::normalize=no"], plain).sets
+    assert list(values(plain_set).values()) == [values(scored_set)[f"{model}::last"]]
 
 
-def test_each_training_share_is_a_set_of_its_own(task, model):
+def test_each_training_share_is_scored_as_its_own_set(task, model):
     form = f"{model}::head=yes"
     both = score_transfer([task], [form], TransferSettings(train_shares=(1, 0.5), **SEARCH)).sets
     # 85% of 90 examples are 77; a half of them is 38.
-    assert [one.name for one in both] == ["texts, 77 examples", "texts, 38 examples"]
+    assert [scored_set.name for scored_set in both] == ["texts, 77 examples", "texts, 38 examples"]
     (half,) = score_transfer([task], [form], TransferSettings(train_shares=(0.5,), **SEARCH)).sets
     assert (values(both[1]), both[1].facts) == (values(half), half.facts)
     data = classification_data(task, vectors_of(f"{form}::normalize=no", task_texts(task)))
@@ -145,10 +145,10 @@ def test_each_training_share_is_a_set_of_its_own(task, model):
 
 def test_probing_is_scored_on_its_own_test_split(model, tmp_path):
     task = read_probing(write_probe(tmp_path / "word.txt"))
-    (found,) = score_probing([task], [model], TransferSettings(**SHARED)).sets
+    (scored_set,) = score_probing([task], [model], TransferSettings(**SHARED)).sets
     expected = accuracy_of(model, task, seeds=1).values["accuracy"][0]
-    assert values(found)[model] == pytest.approx(expected, abs=1e-9)
-    assert found.facts["splits"] == "train 60, dev 30, test 30"
+    assert values(scored_set)[model] == pytest.approx(expected, abs=1e-9)
+    assert scored_set.facts["splits"] == "train 60, dev 30, test 30"
 
 
 def test_each_layer_and_pooling_is_scored_as_an_encoder_of_its_own(sts, task, model):

@@ -35,36 +35,36 @@ def plain_cosines(pairs, vectors):
     return ((left * right).sum(axis=1) / lengths).round(10)
 
 
-@pytest.mark.parametrize("shown", ["all", "mean", "wmean"])
-def test_each_part_and_each_aggregation_is_that_of_scipy_by_its_name(shown):
+@pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])
+def test_sts_correlations_of_parts_and_aggregations_equal_scipy(aggregation):
     task, texts, table = sample()
     vectors = TextVectors(texts, table)
-    score = sts_correlations(task, vectors, shown)
-    cosines = [plain_cosines(one.pairs, vectors) for one in task.subsets]
-    golds = [one.pairs.gold for one in task.subsets]
+    score = sts_correlations(task, vectors, aggregation)
+    cosines = [plain_cosines(subset.pairs, vectors) for subset in task.subsets]
+    golds = [subset.pairs.gold for subset in task.subsets]
     named = [{"name": f"part{place}", "pairs": size} for place, size in enumerate((7, 30, 12))]
     expected = {"all": {}, "mean": {}, "wmean": {}, "parts": named}
     for name, correlate in SCIPY.items():
         parts = [correlate(*both)[0] for both in zip(cosines, golds, strict=True)]
-        for one, value in zip(named, parts, strict=True):
-            one[name] = pytest.approx(value)
+        for part, value in zip(named, parts, strict=True):
+            part[name] = pytest.approx(value)
         aggregated = (
             correlate(np.concatenate(cosines), np.concatenate(golds))[0],
             np.mean(parts),
             np.average(parts, weights=(7, 30, 12)),
         )
         assert len({round(value, 4) for value in aggregated}) == 3
-        for aggregation, value in zip(expected, aggregated, strict=False):
-            expected[aggregation][name] = pytest.approx(value, abs=1e-12)
-        assert score.values[name] == (expected[shown][name], None)
+        for kind, value in zip(expected, aggregated, strict=False):
+            expected[kind][name] = pytest.approx(value, abs=1e-12)
+        assert score.values[name] == (expected[aggregation][name], None)
         assert score.extra[f"part1 {name}"] == pytest.approx(parts[1])
     assert score.details == expected
     np.testing.assert_allclose(score.predictions, [np.concatenate(cosines)], atol=1e-9)
-    one, texts, table = sample((7,))
-    assert sts_correlations(one, TextVectors(texts, table), shown).extra == {}
+    single_part, texts, table = sample((7,))
+    assert sts_correlations(single_part, TextVectors(texts, table), aggregation).extra == {}
 
 
-def test_the_cosine_with_a_zero_vector_is_zero_and_identical_texts_are_ties():
+def test_pair_cosine_is_zero_for_a_zero_vector_and_one_for_identical_texts():
     table = np.array([[0, 0, 0], [0.1, 0.7, 0.3], [0.9, 1e-3, 0.2]], np.float32)
     pairs = ScoredPairs(np.arange(4.0), ["a", "b", "c", "a"], ["b", "b", "c", "a"])
     cosines = pair_cosines(pairs, TextVectors(["a", "b", "c"], table))
@@ -75,7 +75,7 @@ def test_the_cosine_with_a_zero_vector_is_zero_and_identical_texts_are_ties():
     ("gold", "message"),
     [([3.0, 3.0, 3.0], "found 3 for all 3 pairs"), ([1.0], "at least 2 scored pairs, found 1")],
 )
-def test_a_part_that_nothing_correlates_with_is_named(gold, message):
+def test_part_with_constant_or_single_gold_score_is_refused_by_name(gold, message):
     names = [str(row) for row in range(len(gold))]
     task = STSTask("sick", (PairSubset("test", ScoredPairs(np.array(gold), names, names)),))
     with pytest.raises(BadInputError, match=f"^sick, part test: .*{message}"):
@@ -86,9 +86,9 @@ def test_a_part_that_nothing_correlates_with_is_named(gold, message):
 
 
 @pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])
-def test_values_and_intervals_are_of_the_aggregation_that_is_shown(monkeypatch, aggregation):
+def test_score_sts_reports_values_and_intervals_of_the_chosen_aggregation(monkeypatch, aggregation):
     task, texts, _ = sample((12, 40), identical=0)
-    known = [
+    vectors_by_encoder = [
         TextVectors(texts, np.random.default_rng(seed).random((len(texts), 5)), cut=seed)
         for seed in range(2)
     ]
@@ -97,11 +97,11 @@ def test_values_and_intervals_are_of_the_aggregation_that_is_shown(monkeypatch, 
     class Encoders:
         names = ("one", "two")
 
-        def vectors(self, asked, fit_on, done):
-            assert asked == texts
+        def vectors(self, requested_texts, fit_on, done):
+            assert requested_texts == texts
             fitted.append(fit_on)
             done(2 * len(texts))
-            return iter(known)
+            return iter(vectors_by_encoder)
 
     def progress(name, total):
         steps.append([total, 0])
@@ -110,13 +110,13 @@ def test_values_and_intervals_are_of_the_aggregation_that_is_shown(monkeypatch, 
 
     monkeypatch.setattr("eval.sentences.experiment.SentenceEncoders", lambda *_: Encoders())
     settings = STSSettings(aggregation, resampling=Resampling(100, 4))
-    (found,) = score_sts([task], Encoders.names, settings, progress=progress).sets
+    (scored_set,) = score_sts([task], Encoders.names, settings, progress=progress).sets
     assert len(steps) == 3
     assert all(total == done for total, done in steps)
-    assert (found.name, found.texts, fitted) == ("sample", 104, [texts])
-    assert found.facts == {"pairs": "52", "parts": "part0 12, part1 40"}
-    pairs = [(one.name, one.pairs) for one in task.subsets]
-    assert list(zip(*found.examples.values(), strict=True)) == [
+    assert (scored_set.name, scored_set.texts, fitted) == ("sample", 104, [texts])
+    assert scored_set.facts == {"pairs": "52", "parts": "part0 12, part1 40"}
+    pairs = [(subset.name, subset.pairs) for subset in task.subsets]
+    assert list(zip(*scored_set.examples.values(), strict=True)) == [
         (name, *row)
         for name, part in pairs
         for row in zip(part.left, part.right, part.gold, strict=True)
@@ -127,13 +127,13 @@ def test_values_and_intervals_are_of_the_aggregation_that_is_shown(monkeypatch, 
         map(CorrelatedPart, [np.concatenate(golds)] if aggregation == "all" else golds, weights)
     )
     alone = {
-        name: sts_correlations(task, one, aggregation)
-        for name, one in zip(Encoders.names, known, strict=True)
+        name: sts_correlations(task, vectors, aggregation)
+        for name, vectors in zip(Encoders.names, vectors_by_encoder, strict=True)
     }
     for measure in SCIPY:
         expected = compare_correlations(parts, alone, measure, "one", settings.resampling)
-        assert {one.encoder: one.values[measure] for one in found.scores} == expected
-    for score, cut in zip(found.scores, (0, 1), strict=True):
-        one = alone[score.encoder]
-        assert (score.cut, score.extra, score.details) == (cut, one.extra, one.details)
-        np.testing.assert_array_equal(score.examples, one.predictions[0])
+        assert {score.encoder: score.values[measure] for score in scored_set.scores} == expected
+    for score, cut in zip(scored_set.scores, (0, 1), strict=True):
+        expected = alone[score.encoder]
+        assert (score.cut, score.extra, score.details) == (cut, expected.extra, expected.details)
+        np.testing.assert_array_equal(score.examples, expected.predictions[0])

@@ -34,13 +34,13 @@ def sample(sizes=(160, 60, 40, 30), width=5, seed=0):
         texts += [*left, *right]
         table += [u, v]
     train, dev, *test = parts
-    subsets = tuple(PairSubset(str(place), one) for place, one in enumerate(test))
+    subsets = tuple(PairSubset(str(place), pairs) for place, pairs in enumerate(test))
     task = STSTask("sample", subsets, train, dev)
     return task, TextVectors(texts, np.concatenate(table).astype(np.float32) / 50)
 
 
 @given(st.lists(st.floats(0, 5), min_size=2, max_size=20))
-def test_targets_are_shares_of_two_neighbours_whose_mean_is_the_score(scores):
+def test_soft_targets_divide_a_score_between_two_neighboring_grades(scores):
     gold = np.array(scores)
     low, targets = soft_targets(gold)
     assert low == np.floor(gold.min())
@@ -63,7 +63,7 @@ def plain(task, vectors, seed):
     sides = [features(part) for part in (task.train, task.dev)]
     sides.append(np.concatenate([features(part) for part in test]))
     mean, deviation = sides[0].mean(axis=0), sides[0].std(axis=0)
-    train, dev, tested = (torch.tensor((one - mean) / deviation) for one in sides)
+    train, dev, tested = (torch.tensor((side - mean) / deviation) for side in sides)
     low, targets = soft_targets(task.train.gold)
     random = np.random.default_rng([seed, 0])
     layer = torch.nn.Linear(train.shape[1], targets.shape[1])
@@ -73,50 +73,50 @@ def plain(task, vectors, seed):
         layer.weight.copy_(torch.tensor(random.uniform(-limit, limit, shape).T))
         layer.bias.copy_(torch.tensor(random.uniform(-limit, limit, (1, shape[1])))[0])
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.001)
-    wanted = torch.tensor(targets)
+    target_shares = torch.tensor(targets)
     numbers = torch.arange(low, low + targets.shape[1]).float()
-    best, kept, fruitless, epoch = -2.0, None, 0, 0
+    best, best_layer, fruitless, epoch = -2.0, None, 0, 0
     while epoch < EPOCHS and fruitless <= PATIENCE:
         for _ in range(LOOK):
             order = random.permutation(len(train))
             for start in range(0, len(order), 64):
                 rows = torch.tensor(order[start : start + 64])
                 shares = torch.softmax(layer(train[rows]), dim=1)
-                loss = -(wanted[rows] * shares.log()).sum(dim=1).mean()
+                loss = -(target_shares[rows] * shares.log()).sum(dim=1).mean()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
         epoch += LOOK
         with torch.no_grad():
             scores = torch.softmax(layer(dev), dim=1) @ numbers
-        found = scipy.stats.pearsonr(scores.numpy(), task.dev.gold)[0]
-        if found > best:
-            best, kept = found, copy.deepcopy(layer)
+        correlation = scipy.stats.pearsonr(scores.numpy(), task.dev.gold)[0]
+        if correlation > best:
+            best, best_layer = correlation, copy.deepcopy(layer)
         else:
             fruitless += 1
     with torch.no_grad():
-        return best, (torch.softmax(kept(tested), dim=1) @ numbers).numpy()
+        return best, (torch.softmax(best_layer(tested), dim=1) @ numbers).numpy()
 
 
-def test_every_seed_is_what_it_is_when_trained_alone_by_plain_code(monkeypatch):
+def test_score_relatedness_of_each_seed_equals_plain_torch_training(monkeypatch):
     monkeypatch.setattr(supervised, "_EPOCHS_BETWEEN_LOOKS", LOOK)
     monkeypatch.setattr(supervised, "_EPOCHS", EPOCHS)
     task, vectors = sample()
-    found = score_relatedness(task, vectors, QUICK)
+    score = score_relatedness(task, vectors, QUICK)
     gold = np.concatenate([subset.pairs.gold for subset in task.subsets])
-    assert len(found.predictions) == len(found.details["seeds"]) == 2
-    for seed, one in enumerate(found.details["seeds"]):
+    assert len(score.predictions) == len(score.details["seeds"]) == 2
+    for seed, seed_values in enumerate(score.details["seeds"]):
         best, predictions = plain(task, vectors, seed)
-        assert one["dev_pearson"] == pytest.approx(best, abs=1e-4)
-        np.testing.assert_allclose(found.predictions[seed], predictions, atol=2e-3)
+        assert seed_values["dev_pearson"] == pytest.approx(best, abs=1e-4)
+        np.testing.assert_allclose(score.predictions[seed], predictions, atol=2e-3)
         expected = scipy.stats.pearsonr(predictions, gold)[0]
-        assert one["pearson"] == pytest.approx(expected, abs=1e-3)
-    for name, value in found.values.items():
-        seeds = [one[name] for one in found.details["seeds"]]
+        assert seed_values["pearson"] == pytest.approx(expected, abs=1e-3)
+    for name, value in score.values.items():
+        seeds = [seed_values[name] for seed_values in score.details["seeds"]]
         assert value == pytest.approx((np.mean(seeds), np.std(seeds, ddof=1)))
 
 
-def test_what_cannot_be_trained_is_named():
+def test_missing_train_or_dev_pairs_are_refused_by_name():
     task, vectors = sample()
     constant = replace(task.dev, gold=np.full(60, 2.0))
     for changed, message in (

@@ -16,14 +16,14 @@ def documents(count=20):
     ]
 
 
-def test_a_title_belongs_to_its_text():
+def test_title_pairs_need_distinct_title_and_text():
     good = {("A title", "A text."), ("Another title", "Another text.")}
-    given = [*good, ("", "No title."), ("No text", ""), ("Same", "Same")]
-    found = CorpusPairs([Document(text, text, title) for title, text in given], "title").draw()
-    assert {pair[:2] for pair in found} == good
+    rows = [*good, ("", "No title."), ("No text", ""), ("Same", "Same")]
+    pairs = CorpusPairs([Document(text, text, title) for title, text in rows], "title").draw()
+    assert {pair[:2] for pair in pairs} == good
 
 
-def test_the_sample_is_uniform_and_the_same_for_a_seed():
+def test_corpus_pair_sample_is_uniform_and_repeatable_by_seed():
     drawn = Counter()
     for seed in range(200):
         pairs = CorpusPairs(documents(20), "title", sample=5, seed=seed).draw()

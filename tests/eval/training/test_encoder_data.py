@@ -92,8 +92,8 @@ def files(tmp_path):
 
     def read_named(names, objective=None, dev=None, **questions):
         paths = [next(tmp_path.glob(f"{name}*")) for name in names.split()]
-        asked = None if dev is None else next(tmp_path.glob(f"{dev}*"))
-        return read(paths[0] if len(paths) == 1 else paths, objective, dev=asked, **questions)
+        dev_path = None if dev is None else next(tmp_path.glob(f"{dev}*"))
+        return read(paths[0] if len(paths) == 1 else paths, objective, dev=dev_path, **questions)
 
     return read_named
 
@@ -124,11 +124,11 @@ def files(tmp_path):
         ("both", {"objective": "nli"}, (LabeledExamples, 14, "accuracy", 14)),
     ],
 )
-def test_data_are_recognized_and_divided(files, names, options, expected):
-    found = files(names, **options)
-    train = found.train
+def test_training_data_of_each_form_are_recognized_and_split(files, names, options, expected):
+    data = files(names, **options)
+    train = data.train
     size = len(train.questions) if isinstance(train, TrainingSet) else len(train)
-    assert (type(train), size, found.dev.name, found.dev.units) == expected
+    assert (type(train), size, data.dev.name, data.dev.units) == expected
     if isinstance(train, LabeledExamples):
         assert len(train.left) == len(train.right) == len(train.labels)
     assert files(names, **options).train.digest() == train.digest()
@@ -138,15 +138,15 @@ def test_a_set_without_pools_pairs_questions_with_their_documents(tmp_path):
     folder = write_set(tmp_path / "set", made_set("train"), made_set("dev"))
     for path in folder.glob("candidates.*"):
         path.unlink()
-    found = read(folder)
-    assert found.dev.name == "RR"
+    data = read(folder)
+    assert data.dev.name == "RR"
     train = made_set("train")
-    pools = found.train.pools
+    pools = data.train.pools
     for row, question in enumerate(train.questions):
-        assert found.train.questions[row] == question.text
+        assert data.train.questions[row] == question.text
         (right,) = (id_ for id_, grade in question.grades.items() if grade)
         relevant = pools.relevant(np.array([row]), np.arange(pools.passages))[0]
-        texts = [found.train.passages[place] for place in np.flatnonzero(relevant)]
+        texts = [data.train.passages[place] for place in np.flatnonzero(relevant)]
         assert texts == [train.passages[right]]
     assert read(folder, dev_share=0.5).dev.units == 6
 
@@ -164,33 +164,33 @@ def test_a_pair_may_lack_a_negative(tmp_path):
 def test_hard_negatives_are_mined_from_the_passages(tmp_path):
     rows = [{"anchor": f"w{n} v{n}", "positive": f"w{n} and v{(n + 1) % 8}"} for n in range(8)]
     path = lines(tmp_path / "p.jsonl", *rows)
-    found = read(path, negatives="hard", dev=path).train
+    train = read(path, negatives="hard", dev=path).train
     for row in range(8):
-        start, stop = found.pools.negative_starts[row : row + 2]
-        texts = [found.passages[one] for one in found.pools.negatives[start:stop]]
+        start, stop = train.pools.negative_starts[row : row + 2]
+        texts = [train.passages[row] for row in train.pools.negatives[start:stop]]
         assert f"w{(row - 1) % 8} and v{row}" in texts
         assert rows[row]["positive"] not in texts
 
 
-def test_pairs_of_an_anchor_stay_together(tmp_path):
+def test_pairs_of_one_anchor_stay_on_one_side_of_the_split(tmp_path):
     rows = [{"anchor": f"q{n % 40}", "positive": f"p{n}"} for n in range(160)]
-    found = read(lines(tmp_path / "p.jsonl", *rows))
-    held = []
+    data = read(lines(tmp_path / "p.jsonl", *rows))
+    dev_questions = []
 
     class Recording:
         def encode(self, texts, *, query=False):
-            held.extend(texts if query else ())
+            dev_questions.extend(texts if query else ())
             return np.ones((len(texts), 2), np.float32)
 
-    found.dev.score(Recording())
-    assert len(held) == 4
-    assert sorted([*found.train.questions, *held]) == sorted(f"q{n}" for n in range(40))
+    data.dev.score(Recording())
+    assert len(dev_questions) == 4
+    assert sorted([*data.train.questions, *dev_questions]) == sorted(f"q{n}" for n in range(40))
 
 
 def test_titles_and_texts_of_a_corpus_are_anchors_and_passages():
     corpus = [Document(str(n), f"text {n}", f"title {n}") for n in range(40)]
-    found = read(CorpusPairs(corpus))
-    assert (len(found.train.questions), found.dev.name, found.dev.units) == (36, "RR", 4)
+    data = read(CorpusPairs(corpus))
+    assert (len(data.train.questions), data.dev.name, data.dev.units) == (36, "RR", 4)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_titles_and_texts_of_a_corpus_are_anchors_and_passages():
         ("x.jsonl", [{"anchor": "q", "positive": "\ud800"}], "x.jsonl:1: the positive holds"),
     ],
 )
-def test_data_of_no_known_form_is_refused(tmp_path, name, rows, message):
+def test_training_data_of_unknown_form_are_refused(tmp_path, name, rows, message):
     if rows is not None and name:
         lines(tmp_path / name, *rows)
     with pytest.raises(SourceError) as caught:
@@ -231,7 +231,7 @@ def test_data_of_no_known_form_is_refused(tmp_path, name, rows, message):
         ("pairs scored", {}, ConfigError, "expected files of one kind"),
     ],
 )
-def test_data_and_settings_that_do_not_fit_are_refused(files, names, options, error, message):
+def test_mismatched_training_data_and_settings_are_refused(files, names, options, error, message):
     with pytest.raises(error, match=message):
         files(names, **options)
 
@@ -254,24 +254,24 @@ def test_the_reciprocal_rank_counts_ties_against_the_encoder(table, pairs, expec
     assert ranked(table, *pairs) == pytest.approx(expected)
 
 
-def test_similarity_is_the_correlation_of_scipy(tmp_path):
+def test_dev_score_of_scored_pairs_is_scipys_spearman_correlation(tmp_path):
     chance = np.random.default_rng(0)
     path = scored_file(tmp_path / "s.tsv", 30)
     table = {f"{side}{n}": chance.standard_normal(3) for n in range(30) for side in "ab"}
     encoder = FixedEncoder(table)
-    found = read(pairs_file(tmp_path / "p.jsonl"), dev=path).dev.score(encoder)
+    score = read(pairs_file(tmp_path / "p.jsonl"), dev=path).dev.score(encoder)
     u, v = (encoder.encode([f"{side}{n}" for n in range(30)]) for side in "ab")
     expected = spearmanr((u * v).sum(1), [n % 6 for n in range(30)]).statistic
-    assert found == pytest.approx(expected, abs=1e-9)
+    assert score == pytest.approx(expected, abs=1e-9)
 
 
-def test_pools_are_ranked_as_eval_qa_ranks_them(tmp_path, tiny_models):
+def test_dev_score_of_pools_equals_eval_qa(tmp_path, tiny_models):
     folder = write_set(tmp_path / "set", made_set("train"), made_set("dev"))
     name = f"{tiny_models['bert']}::max-length=32"
-    found = read(folder).dev.score(TrainableEncoder.load(name, device="cpu"))
-    asked = QASettings(name, Loading("cpu"), split="dev", measures=("AP",))
-    expected = rank_systems(folder, "cosine", asked).comparison.scores["AP"]["cosine"].value
-    assert found == pytest.approx(expected, abs=1e-9)
+    score = read(folder).dev.score(TrainableEncoder.load(name, device="cpu"))
+    settings = QASettings(name, Loading("cpu"), split="dev", measures=("AP",))
+    expected = rank_systems(folder, "cosine", settings).comparison.scores["AP"]["cosine"].value
+    assert score == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("label", [None, " ", ["a"]])

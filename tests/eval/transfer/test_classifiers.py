@@ -19,18 +19,18 @@ def jobs(data, count, values, seed=0):
     return [Job(order[: len(order) // 2], order[len(order) // 2 :], values) for order in orders]
 
 
-def agreement(found, expected):
-    return np.mean([(a == b).mean() for a, b in zip(found, expected, strict=True)])
+def agreement(predictions, expected):
+    return np.mean([(a == b).mean() for a, b in zip(predictions, expected, strict=True)])
 
 
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("recipe", ["scaled", "senteval", "bert-lc"])
-def test_logistic_regression_is_that_of_plain_scikit_learn(recipe, classes):
+def test_logistic_regressions_equal_scikit_learn(recipe, classes):
     data = clouds(classes=classes, examples=400)
     classifier = LogisticRegressions(recipe)
     listed = jobs(data, 2, classifier.grid(folded=False))
-    found = classifier.predict(data.features, data.labels, listed, 5)
-    for job, predicted in zip(listed, found, strict=True):
+    predictions = classifier.predict(data.features, data.labels, listed, 5)
+    for job, predicted in zip(listed, predictions, strict=True):
         assert predicted.shape == (len(job.values), len(job.test))
         expected = []
         for value in job.values:
@@ -48,14 +48,14 @@ def test_logistic_regression_is_that_of_plain_scikit_learn(recipe, classes):
     assert classifier.unconverged == 0
 
 
-def test_the_grids_are_those_that_are_promised():
+def test_classifier_grids_have_the_documented_values():
     assert LogisticRegressions("senteval").grid(folded=False) == (0.25, 0.5, 1, 2, 4, 8)
     assert LogisticRegressions("senteval").grid(folded=True) == (0.5, 1, 2, 4, 8, 16, 32)
     assert LogisticRegressions("bert-lc").grid(folded=False) == (10,)
     assert MLPs().grid(folded=False) == pytest.approx((1e-5, 1e-4, 1e-3, 1e-2))
 
 
-def test_a_feature_that_does_not_vary_stays_finite():
+def test_scaling_of_a_constant_feature_is_finite():
     features = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
     features[:, 1] = 7.3
     scaled = scaling_of(features)(features)
@@ -99,13 +99,13 @@ def plain_mlp(data, job, value, settings, seed):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_networks_trained_side_by_side_are_each_what_they_are_alone(classes):
+def test_mlps_trained_in_parallel_equal_single_torch_networks(classes):
     data = clouds(classes=classes, examples=300, apart=2)
     settings = MLPs(hidden=7, epochs=12, rate=0.01)
     # Strong decay, so that the strengths differ.
     listed = jobs(data, 12, (1e-5, 0.3))
-    found = settings.predict(data.features, data.labels, listed, 9)
-    for job, predicted in zip(listed, found, strict=True):
+    predictions = settings.predict(data.features, data.labels, listed, 9)
+    for job, predicted in zip(listed, predictions, strict=True):
         expected = [plain_mlp(data, job, value, settings, 9) for value in job.values]
         assert agreement(predicted, expected) > 0.99
-    assert agreement([one[0] for one in found], [one[1] for one in found]) < 0.99
+    assert agreement([rows[0] for rows in predictions], [rows[1] for rows in predictions]) < 0.99

@@ -41,24 +41,26 @@ def fold_choice(x, y, folds, seed, grid):
     return grid[int(np.argmax(scores))], max(scores)
 
 
-def test_nested_folds_are_those_of_plain_scikit_learn():
+def test_nested_cross_validation_equals_scikit_learn():
     data = clouds(examples=120, apart=1.5)
     x, y = data.features, data.labels
     outcome = run_protocol(data, SENTEVAL, TransferProtocol(folds=3), 3)
-    right, chosen, scores = [], [], []
+    is_correct, strengths, scores = [], [], []
     divider = StratifiedKFold(3, shuffle=True, random_state=3)
     for train, test in divider.split(x, y):
         value, dev = fold_choice(x[train], y[train], 3, 3, SENTEVAL.grid(folded=False))
-        chosen.append(value)
+        strengths.append(value)
         scores.append(dev)
-        right += (plain(value).fit(x[train], y[train]).predict(x[test]) == y[test]).tolist()
-    assert outcome.strengths == tuple(chosen)
+        is_correct += (plain(value).fit(x[train], y[train]).predict(x[test]) == y[test]).tolist()
+    assert outcome.strengths == tuple(strengths)
     assert outcome.dev == pytest.approx(np.mean(scores), abs=NOISE)
     assert sorted(outcome.rows) == list(range(120))
-    assert (outcome.predicted == y[outcome.rows]).mean() == pytest.approx(np.mean(right), abs=NOISE)
+    assert (outcome.predicted == y[outcome.rows]).mean() == pytest.approx(
+        np.mean(is_correct), abs=NOISE
+    )
 
 
-def test_folds_of_train_choose_for_train_and_test():
+def test_strength_for_the_test_split_is_chosen_by_folds_of_train():
     data = clouds(examples=150, classes=3, apart=1.5, splits=(0.7, 0.3))
     train, test = data.splits["train"], data.splits["test"]
     outcome = run_protocol(data, SENTEVAL, TransferProtocol(folds=3), 1)
@@ -71,7 +73,7 @@ def test_folds_of_train_choose_for_train_and_test():
     np.testing.assert_array_equal(outcome.rows, test)
 
 
-def test_dev_chooses_where_there_is_one_and_test_has_no_say():
+def test_strength_is_chosen_on_dev_independently_of_test_labels():
     data = clouds(examples=240, apart=1, splits=(0.5, 0.25, 0.25))
     train, dev, test = data.splits.values()
     outcome = run_protocol(data, SENTEVAL, TransferProtocol(), 0)
@@ -88,7 +90,7 @@ def test_dev_chooses_where_there_is_one_and_test_has_no_say():
     np.testing.assert_array_equal(again.predicted, outcome.predicted)
 
 
-def test_bert_lc_divides_all_examples_and_chooses_nothing():
+def test_bert_lc_divides_all_examples_with_a_fixed_strength():
     data = clouds(examples=120, splits=(0.6, 0.2, 0.2))
     protocol, classifier = TransferProtocol("bert-lc", outer=6), LogisticRegressions("bert-lc")
     outcome = run_protocol(data, classifier, protocol, 0)
@@ -98,11 +100,11 @@ def test_bert_lc_divides_all_examples_and_chooses_nothing():
         assert sorted([*train, *test]) == list(range(120))
 
 
-def test_a_score_is_mean_and_deviation_over_seeds_and_keeps_every_example():
+def test_classification_score_is_the_mean_and_deviation_over_seeds():
     data, done = clouds(examples=100, apart=0.7), []
     score = score_classification(data, MLPs(epochs=2), TransferProtocol(folds=3), 3, done.append)
     assert done == [1, 1, 1]
-    shares = [one["accuracy"] for one in score.details["seeds"]]
+    shares = [seed_values["accuracy"] for seed_values in score.details["seeds"]]
     assert len(set(shares)) > 1
     assert score.values["accuracy"] == pytest.approx((np.mean(shares), np.std(shares, ddof=1)))
     assert score.predictions.mean() == pytest.approx(np.mean(shares))
@@ -110,7 +112,7 @@ def test_a_score_is_mean_and_deviation_over_seeds_and_keeps_every_example():
     assert (score.extra, score.note, score.details["unseen"]) == ({}, "", 0)
 
 
-def test_what_nothing_random_decides_is_run_once():
+def test_deterministic_classifier_is_run_for_one_seed():
     data = clouds(examples=100, splits=(0.6, 0.2, 0.2))
     score = score_classification(data, LogisticRegressions(), seeds=5)
     assert len(score.details["seeds"]) == 1
@@ -118,7 +120,7 @@ def test_what_nothing_random_decides_is_run_once():
     assert len(score_classification(data, MLPs(epochs=1), seeds=2).details["seeds"]) == 2
 
 
-def test_f1_of_pairs_is_that_of_scikit_learn():
+def test_f1_of_pair_classification_equals_scikit_learn():
     data = clouds(examples=120, apart=1, splits=(0.6, 0.4), pairs=True)
     score = score_classification(data, LogisticRegressions(), TransferProtocol(folds=3), seeds=1)
     outcome = run_protocol(data, LogisticRegressions(), TransferProtocol(folds=3), 0)
@@ -138,25 +140,25 @@ def vectors(task, *shape):
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_features_are_vectors_of_texts_and_differences_and_products_of_pairs(pairs):
+def test_features_are_text_vectors_or_differences_and_products_of_pairs(pairs):
     splits = {"train": texts("pnpn", pairs), "test": texts("np", pairs)}
     task = ClassificationTask("task", splits)
-    known = vectors(task, 4, 3)
-    fused = known.vectors[:, [0, 2]].mean(axis=1) * 2
-    one = classification_data(task, TextVectors(task_texts(task), fused))
-    layers = layer_data(task, known, lambda vectors: 2 * vectors)
-    mean = layer_data(task, known).features((0, 2))
-    means = known.vectors[:, [0, 2]].mean(axis=1)
-    for found, table in ((one.features, fused), (mean, means)):
+    text_vectors = vectors(task, 4, 3)
+    fused = text_vectors.vectors[:, [0, 2]].mean(axis=1) * 2
+    plain_data = classification_data(task, TextVectors(task_texts(task), fused))
+    layers = layer_data(task, text_vectors, lambda vectors: 2 * vectors)
+    mean = layer_data(task, text_vectors).features((0, 2))
+    means = text_vectors.vectors[:, [0, 2]].mean(axis=1)
+    for features, table in ((plain_data.features, fused), (mean, means)):
         rows = TextVectors(task_texts(task), table)
         u = rows.of([text for part in splits.values() for text in part.left])
         if pairs:
             v = rows.of([text for part in splits.values() for text in part.right])
             u = np.concatenate([abs(u - v), u * v], axis=1)
-        np.testing.assert_allclose(found, u, atol=1e-6)
-    np.testing.assert_array_equal(layers.features((0, 2)), one.features)
-    assert (one.classes, one.pairs, layers.hidden_states) == (("n", "p"), pairs, 4)
-    for data in (one, layers.data):
+        np.testing.assert_allclose(features, u, atol=1e-6)
+    np.testing.assert_array_equal(layers.features((0, 2)), plain_data.features)
+    assert (plain_data.classes, plain_data.pairs, layers.hidden_states) == (("n", "p"), pairs, 4)
+    for data in (plain_data, layers.data):
         np.testing.assert_array_equal(data.labels, [1, 0, 1, 0, 0, 1])
         assert {name: rows.tolist() for name, rows in data.splits.items()} == {
             "train": [0, 1, 2, 3],
@@ -164,7 +166,7 @@ def test_features_are_vectors_of_texts_and_differences_and_products_of_pairs(pai
         }
 
 
-def test_a_label_that_training_lacks_counts_as_wrong_and_is_counted():
+def test_examples_of_a_class_missing_in_training_count_as_wrong():
     splits = {"train": texts("ab" * 10), "dev": texts("abab"), "test": texts("abzz")}
     task = ClassificationTask("task", splits)
     data = classification_data(task, vectors(task, 3))
@@ -187,7 +189,7 @@ def test_a_label_that_training_lacks_counts_as_wrong_and_is_counted():
         ({"all": "ababab"}, {"name": "bert-lc"}, "at least 7 examples"),
     ],
 )
-def test_what_cannot_be_learned_is_named(splits, settings, message):
+def test_splits_that_cannot_be_learned_are_refused(splits, settings, message):
     task = ClassificationTask("task", {name: texts(labels) for name, labels in splits.items()})
     classifier = LogisticRegressions("bert-lc") if "name" in settings else MLPs()
     with pytest.raises(BadInputError, match=f"^task: .*{message}"):

@@ -44,21 +44,21 @@ def brute_force(data, parts, layers):
 
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize(("classes", "most", "head"), [(2, 4, None), (3, 2, None), (2, 2, head)])
-def test_the_accuracy_of_every_set_is_that_of_brute_force(pairs, classes, most, head):
+def test_inner_accuracies_of_all_layer_sets_equal_brute_force(pairs, classes, most, head):
     data = layered(clouds(examples=160, classes=classes, width=5), pairs=pairs)
     data = replace(data, head=head)
     # Some rows take no part.
     parts = divisions(np.arange(20, 160), 3)
     subsets = layer_subsets(4, most)
     done = []
-    found = inner_accuracies(data, parts, subsets, done.append)
+    accuracies = inner_accuracies(data, parts, subsets, done.append)
     for place in range(len(subsets)):
         expected = brute_force(data, parts, subsets.layers(place))
-        np.testing.assert_allclose(found[:, place], expected, atol=1e-12)
+        np.testing.assert_allclose(accuracies[:, place], expected, atol=1e-12)
     assert sum(done) == 3 * len(subsets)
 
 
-def test_large_means_and_dead_features_do_no_harm():
+def test_inner_accuracies_tolerate_large_means_and_constant_features():
     data = layered(clouds(examples=120, width=5))
     shifted = data.left + np.float32(1000)
     shifted[:, :, 2] = 3
@@ -66,10 +66,10 @@ def test_large_means_and_dead_features_do_no_harm():
     dead[:, :, 2] = 0
     parts = divisions(np.arange(120), 2)
     subsets = layer_subsets(4, 2)
-    found = inner_accuracies(replace(data, left=shifted), parts, subsets)
+    accuracies = inner_accuracies(replace(data, left=shifted), parts, subsets)
     expected = inner_accuracies(replace(data, left=dead), parts, subsets)
     # Adding 1000 costs three decimal digits of float32.
-    np.testing.assert_allclose(found, expected, atol=0.04)
+    np.testing.assert_allclose(accuracies, expected, atol=0.04)
     nothing = replace(data, left=np.zeros_like(data.left))
     assert np.isfinite(inner_accuracies(nothing, parts, subsets)).all()
 
@@ -81,38 +81,38 @@ def regression(data, layers, train, test):
     return model.fit(x[train], y[train]).score(x[test], y[test])
 
 
-def test_the_layer_that_tells_the_classes_apart_is_chosen_and_tested_by_logistic_regression():
+def test_search_transfer_chooses_the_separating_layer_and_scores_it_by_logistic_regression():
     data, done = layered(clouds(examples=260, apart=1.5), good=1), []
-    found = search_transfer(data, QUICK, done.append)
+    scores = search_transfer(data, QUICK, done.append)
     assert sum(done) == 3 * 4 * 10
-    assert list(found) == ["last", "last4", "random", "chosen"]
-    divisions = found["chosen"].details["divisions"]
-    layers = {name: found[name].details["layers"] for name in ("last", "last4", "random")}
-    layers["chosen"] = [one["layers"] for one in divisions]
+    assert list(scores) == ["last", "last4", "random", "chosen"]
+    divisions = scores["chosen"].details["divisions"]
+    layers = {name: scores[name].details["layers"] for name in ("last", "last4", "random")}
+    layers["chosen"] = [division["layers"] for division in divisions]
     assert layers["last"] == [(3,)] * 3
     assert layers["last4"] == [(0, 1, 2, 3)] * 3
-    assert all(1 in chosen for chosen in layers["chosen"])
+    assert all(1 in layer_set for layer_set in layers["chosen"])
     assert list(map(len, layers["random"])) == list(map(len, layers["chosen"]))
-    assert [one["baseline"] for one in divisions] == found["last"].details["accuracies"]
-    wins = found["chosen"].details["wins"]
-    assert sum(one["divisions"] for one in wins) == 3
+    assert [division["baseline"] for division in divisions] == scores["last"].details["accuracies"]
+    wins = scores["chosen"].details["wins"]
+    assert sum(win["divisions"] for win in wins) == 3
     first = f"{','.join(map(str, wins[0]['layers']))} ({wins[0]['divisions']})"
-    assert found["chosen"].note.startswith(f"layers chosen (divisions): {first}")
-    accuracies = {name: one.details.get("accuracies") for name, one in found.items()}
-    accuracies["chosen"] = [one["accuracy"] for one in divisions]
+    assert scores["chosen"].note.startswith(f"layers chosen (divisions): {first}")
+    accuracies = {name: score.details.get("accuracies") for name, score in scores.items()}
+    accuracies["chosen"] = [division["accuracy"] for division in divisions]
     assert np.mean(accuracies["chosen"]) > np.mean(accuracies["last"]) + 0.1
     error = 1 - np.mean(accuracies["last"])
-    for name, one in found.items():
+    for name, score in scores.items():
         for number, (train, test) in enumerate(outer_divisions(data.data, 3, 0)):
             expected = regression(data, layers[name][number], train, test)
             assert accuracies[name][number] == pytest.approx(expected, abs=0.03)
         mean, spread = np.mean(accuracies[name]), np.std(accuracies[name], ddof=1)
-        assert one.values == {"accuracy": pytest.approx((mean, spread))}
-        assert one.extra["error reduction"] == pytest.approx(1 - (1 - mean) / error)
-        assert len(one.predictions[0]) == len(one.tested)
+        assert score.values == {"accuracy": pytest.approx((mean, spread))}
+        assert score.extra["error reduction"] == pytest.approx(1 - (1 - mean) / error)
+        assert len(score.predictions[0]) == len(score.tested)
 
 
-def test_a_share_of_the_training_examples_leaves_the_tested_ones_as_they_are():
+def test_training_share_does_not_change_the_tested_examples():
     data = layered(clouds(examples=300, apart=0.6))
     whole = search_transfer(data, QUICK)["last"]
     part = search_transfer(data, QUICK, train_share=0.1)["last"]
@@ -140,7 +140,7 @@ def test_tests_of_a_class_that_training_lacks_are_counted():
     assert note.startswith(f"{tested} tests of a class")
 
 
-def test_no_tested_example_has_a_part_in_the_choice():
+def test_layer_choice_does_not_depend_on_tested_examples():
     data = layered(clouds(examples=150, apart=0.6))
     settings = replace(QUICK, outer=1)
     before = search_transfer(data, settings)["chosen"].details["divisions"][0]

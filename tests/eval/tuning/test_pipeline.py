@@ -17,23 +17,25 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("knob", "value"), VALUES, ids=lambda one: getattr(one, "name", str(one)))
-def test_every_value_of_a_knob_is_read_back(knob, value, tmp_path):
+@pytest.mark.parametrize(
+    ("knob", "value"), VALUES, ids=lambda parameter: getattr(parameter, "name", str(parameter))
+)
+def test_every_knob_value_survives_writing_and_reading_a_pipeline(knob, value, tmp_path):
     try:
         pipeline = knob.set_value(Pipeline(), value)
     except ConfigError:
         pytest.skip("it goes with no other default")
     file = tmp_path / "tuned.toml"
     file.write_text(pipeline.toml("a comment\nof two lines"))
-    found = read_pipeline(file)
-    assert found.to_json() == pipeline.to_json()
-    assert found.search.mode == pipeline.search.mode
+    pipeline_read = read_pipeline(file)
+    assert pipeline_read.to_json() == pipeline.to_json()
+    assert pipeline_read.search.mode == pipeline.search.mode
     if pipeline.search.mode == "hybrid":
-        assert found == pipeline
-    assert {one.name for one in turned_knobs(pipeline, Pipeline())} <= {knob.name}
+        assert pipeline_read == pipeline
+    assert {turned_knob.name for turned_knob in turned_knobs(pipeline, Pipeline())} <= {knob.name}
 
 
-def test_setting_a_knob_back_gives_the_defaults():
+def test_resetting_a_knob_restores_the_defaults():
     pipeline = Pipeline().put(**{"search.bm25.k1": 2.0, "encoder.layers": "0,6"})
     assert [one.name for one in turned_knobs(pipeline, Pipeline())] == ["k1", "layers"]
     for knob in turned_knobs(pipeline, Pipeline()):
@@ -60,7 +62,7 @@ def test_rankings_hold_the_default_and_no_value_twice():
         ("[search", "expected settings in TOML"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused_by_name(text, expected, tmp_path):
+def test_invalid_pipeline_file_is_refused_by_name(text, expected, tmp_path):
     file = tmp_path / "tuned.toml"
     file.write_text(text)
     with pytest.raises(SourceError) as refusal:
@@ -69,7 +71,7 @@ def test_a_file_that_is_wrong_is_refused_by_name(text, expected, tmp_path):
     assert expected in str(refusal.value)
 
 
-def test_what_a_file_leaves_out_has_the_default(tmp_path):
+def test_setting_missing_in_a_pipeline_file_has_its_default(tmp_path):
     file = Path(tmp_path, "tuned.toml")
     file.write_text("[search]\nk1 = 0.9\n")
     assert read_pipeline(file) == Pipeline(search=SearchSettings()).put(**{"search.bm25.k1": 0.9})

@@ -23,7 +23,8 @@ def result(tuned, simplest, best=BEST, simple=SIMPLE, **changed):
     values = {"defaults": defaults, "tuned": defaults + tuned + noise}
     values["simplest"] = defaults + simplest + noise
     tried = tuple(
-        MeasuredPipeline(one, 0.5, 1.0, 1.0) for one in dict.fromkeys((DEFAULTS, best, simple))
+        MeasuredPipeline(pipeline, 0.5, 1.0, 1.0)
+        for pipeline in dict.fromkeys((DEFAULTS, best, simple))
     )
     settings = TuneSettings(resampling=Resampling(500, 0))
     return TuneResult(
@@ -44,7 +45,7 @@ def result(tuned, simplest, best=BEST, simple=SIMPLE, **changed):
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("tune_result", "expected"),
     [
         (result(0.05, 0.05), {"tuned", "simplest"}),
         (result(0.05, 0.001), {"tuned"}),
@@ -58,27 +59,27 @@ def result(tuned, simplest, best=BEST, simple=SIMPLE, **changed):
         (result(0.05, 0.05, DEFAULTS, DEFAULTS, defaults_fit=False), set()),
     ],
 )
-def test_settings_are_written_where_they_gain_or_the_defaults_exceed_a_limit(
-    found, expected, tmp_path
+def test_tuned_settings_are_written_if_they_gain_or_defaults_exceed_a_limit(
+    tune_result, expected, tmp_path
 ):
     for name in ("tuned.toml", "simplest.toml", "notes.txt"):
         (tmp_path / name).write_text("# earlier\n")
-    assert found.recommended().keys() == expected
-    assert found.to_json()["keep_defaults"] == (not expected)
-    written = {path.name for path in found.write(tmp_path)}
+    assert tune_result.recommended().keys() == expected
+    assert tune_result.to_json()["keep_defaults"] == (not expected)
+    written = {path.name for path in tune_result.write(tmp_path)}
     files = {path.name for path in tmp_path.iterdir()}
     assert {name for name in written if name.endswith(".toml")} == {f"{n}.toml" for n in expected}
     assert files - written == {"notes.txt", "figures"}
     for name in expected:
-        pipeline = {"tuned": found.best, "simplest": found.simple}[name]
+        pipeline = {"tuned": tune_result.best, "simplest": tune_result.simple}[name]
         assert read_pipeline(tmp_path / f"{name}.toml") == pipeline
-    said = found.text()
-    assert ("keep the defaults" in said) == (not expected)
+    text = tune_result.text()
+    assert ("keep the defaults" in text) == (not expected)
     if expected and len(expected) < 2:
-        assert "simplest.toml is not written: no s" in said
+        assert "simplest.toml is not written: no s" in text
 
 
-def test_the_comment_says_what_was_measured(tmp_path):
+def test_comment_of_a_tuned_file_states_the_measured_gain(tmp_path):
     for folded, expected in (
         (True, "# this way of choosing, not these settings: "),
         (False, "# these settings: "),
@@ -89,7 +90,7 @@ def test_the_comment_says_what_was_measured(tmp_path):
         assert "on unseen questions, against the defaults +0.0500 (+0.04" in lines[1]
 
 
-def test_a_query_map_of_an_earlier_result_goes(tmp_path):
+def test_writing_a_result_removes_the_query_map_of_an_earlier_one(tmp_path):
     folder = tmp_path / "query-map"
     folder.mkdir()
     (folder / "reranker.json").write_text("{}")

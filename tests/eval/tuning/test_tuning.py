@@ -31,18 +31,18 @@ def text(chance, words):
     return " ".join(f"w{word}" for word in np.minimum(chance.zipf(1.3, words), 199))
 
 
-def made(documents=60, questions=40, seed=0):
+def make_collection(documents=60, questions=40, seed=0):
     """Questions that repeat words of one long document among others."""
     chance = np.random.default_rng(seed)
     corpus = [
         Document(f"d{number}", text(chance, 40), f"w{number} title") for number in range(documents)
     ]
-    asked = []
+    judged_questions = []
     for number in range(questions):
-        chosen = corpus[chance.integers(documents)]
-        words = [*chance.choice(chosen.text.split(), 3), text(chance, 2)]
-        asked.append(Question(f"q{number}", " ".join(words), (), {chosen.id: 1}))
-    return corpus, asked
+        document = corpus[chance.integers(documents)]
+        words = [*chance.choice(document.text.split(), 3), text(chance, 2)]
+        judged_questions.append(Question(f"q{number}", " ".join(words), (), {document.id: 1}))
+    return corpus, judged_questions
 
 
 @pytest.fixture
@@ -77,13 +77,13 @@ def cross(tiny_models, tmp_path_factory):
     ],
     ids=str,
 )
-def test_values_are_those_of_an_index_with_the_same_settings(changes, model, tmp_path, cross):
-    corpus, asked = made()
+def test_evaluator_values_equal_an_index_with_the_same_settings(changes, model, tmp_path, cross):
+    corpus, judged_questions = make_collection()
     start = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.6})
     pipeline = start.put(**changes | ({"rerank": str(cross)} if "rerank" in changes else {}))
-    collection = JudgedCollection.of("made", corpus, asked, pooled=False)
+    collection = JudgedCollection.of("made", corpus, judged_questions, pooled=False)
     values = Evaluator(collection, "nDCG@10", Loading(), silent).values(
-        pipeline, np.ones(len(asked), bool)
+        pipeline, np.ones(len(judged_questions), bool)
     )
     with Index.create(
         tmp_path / "index",
@@ -94,37 +94,45 @@ def test_values_are_those_of_an_index_with_the_same_settings(changes, model, tmp
     ) as index:
         index.add(corpus)
         reranker = load_reranker(cross) if pipeline.rerank else None
-        hits = index.search_many([one.text for one in asked], pipeline.search, reranker=reranker)
+        hits = index.search_many(
+            [question.text for question in judged_questions], pipeline.search, reranker=reranker
+        )
         run = {
-            one.id: {hit.id: hit.score for hit in found}
-            for one, found in zip(asked, hits, strict=True)
+            question.id: {hit.id: hit.score for hit in question_hits}
+            for question, question_hits in zip(judged_questions, hits, strict=True)
         }
-    expected = evaluate(run, {one.id: one.grades for one in asked}, ["nDCG@10"])
+    expected = evaluate(
+        run, {question.id: question.grades for question in judged_questions}, ["nDCG@10"]
+    )
     assert values == pytest.approx(list(expected.per_query["nDCG@10"].values()), abs=1e-6)
 
 
-def test_pools_have_the_values_of_eval_qa(model, tmp_path):
+def test_evaluator_values_of_pools_equal_eval_qa(model, tmp_path):
     from eval import QASettings, rank_systems
 
-    corpus, asked = made()
+    corpus, judged_questions = make_collection()
     chance = np.random.default_rng(1)
     pooled = []
-    for one in asked:
-        others = chance.choice([document.id for document in corpus], 7, replace=False).tolist()
-        ids = tuple(sorted({*others, *one.grades}, reverse=True))
-        pooled.append(replace(one, candidates=ids))
-    questions = QuestionSet("made", "test", tuple(pooled), {one.id: one.text for one in corpus})
+    for question in judged_questions:
+        candidate_ids = chance.choice(
+            [document.id for document in corpus], 7, replace=False
+        ).tolist()
+        ids = tuple(sorted({*candidate_ids, *question.grades}, reverse=True))
+        pooled.append(replace(question, candidates=ids))
+    questions = QuestionSet(
+        "made", "test", tuple(pooled), {document.id: document.text for document in corpus}
+    )
     result = rank_systems(questions, ["hybrid:0.3"], QASettings(model, measures=("AP",)))
     collection = JudgedCollection.of("made", corpus, pooled, pooled=True)
     pipeline = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.3})
     values = Evaluator(collection, "AP", Loading(), silent).values(
-        pipeline, np.ones(len(asked), bool)
+        pipeline, np.ones(len(judged_questions), bool)
     )
     assert values == pytest.approx(result.comparison.values["AP"][0], abs=1e-6)
 
 
-def searched(asked, corpus, model, tests):
-    collection = JudgedCollection.of("made", corpus, asked, pooled=False)
+def run_search(judged_questions, corpus, model, tests):
+    collection = JudgedCollection.of("made", corpus, judged_questions, pooled=False)
     settings = TuneSettings(encoders=(model,), resampling=QUICK)
     defaults = Pipeline(parse_encoder(model)).put(**{"search.fusion.alpha": 0.6})
     full = Evaluator(collection, "nDCG@10", Loading(), silent)
@@ -134,31 +142,31 @@ def searched(asked, corpus, model, tests):
 
 
 @pytest.mark.soak
-def test_no_choice_sees_the_judgments_of_what_it_is_tested_on(model):
-    corpus, asked = made(30, 24)
-    divisions = divide_into_folds(len(asked), 2, 0)
-    plain = searched(asked, corpus, model, divisions).best
+def test_choice_of_a_fold_does_not_depend_on_its_tested_judgments(model):
+    corpus, judged_questions = make_collection(30, 24)
+    divisions = divide_into_folds(len(judged_questions), 2, 0)
+    plain = run_search(judged_questions, corpus, model, divisions).best
     hidden = divisions[0].test
     changed = [
-        replace(one, grades={corpus[0].id: 1}) if hide else one
-        for one, hide in zip(asked, hidden, strict=True)
+        replace(question, grades={corpus[0].id: 1}) if hide else question
+        for question, hide in zip(judged_questions, hidden, strict=True)
     ]
-    found = searched(changed, corpus, model, divisions).best
-    assert found[0] == plain[0]
-    assert plain[0] != searched(changed, corpus, model, divisions).defaults
+    changed_best = run_search(changed, corpus, model, divisions).best
+    assert changed_best[0] == plain[0]
+    assert plain[0] != run_search(changed, corpus, model, divisions).defaults
 
 
-def test_folds_test_each_question_once_and_the_last_choice_none():
+def test_folds_test_each_question_once_and_the_last_trains_on_all():
     divisions = divide_into_folds(23, 5, 3)
-    assert sum(one.test.astype(int) for one in divisions[:-1]).tolist() == [1] * 23
-    assert not any((one.training & one.test).any() for one in divisions)
+    assert sum(division.test.astype(int) for division in divisions[:-1]).tolist() == [1] * 23
+    assert not any((division.training & division.test).any() for division in divisions)
     assert divisions[-1].training.all()
 
 
 @pytest.mark.soak
-def test_a_run_continues_from_its_cache_and_keeps_its_budget(model, tmp_path, monkeypatch):
-    corpus, asked = made(30, 24)
-    files = write_files(tmp_path, corpus, asked)
+def test_tuning_resumes_from_its_cache_and_keeps_its_time_budget(model, tmp_path, monkeypatch):
+    corpus, judged_questions = make_collection(30, 24)
+    files = write_files(tmp_path, corpus, judged_questions)
     settings = TuneSettings(
         encoders=(model,), folds=2, loading=Loading(cache=tmp_path / "cache"), resampling=QUICK
     )
@@ -187,7 +195,7 @@ EMBED = vectors.embed
 def test_an_encoder_without_layers_is_tuned_until_the_budget_ends(
     tiny_models, tmp_path, monkeypatch
 ):
-    files = write_files(tmp_path, *made(30, 24))
+    files = write_files(tmp_path, *make_collection(30, 24))
     form = f"{tiny_models['bert']}::static=average"
     settings = TuneSettings((form,), None, *files[1:], folds=2, minutes=5.0, resampling=QUICK)
     monkeypatch.setattr(budget.time, "monotonic", count(time.monotonic(), 4.0).__next__)
@@ -198,38 +206,40 @@ def test_an_encoder_without_layers_is_tuned_until_the_budget_ends(
         tune(files[0], replace(settings, max_size=1e-6))
 
 
-def test_defaults_above_a_limit_give_way_to_what_is_within(model, tmp_path, monkeypatch):
+def test_defaults_above_a_limit_are_replaced_by_settings_within_it(model, tmp_path, monkeypatch):
     modes = {"bm25": 1.0, "dense": 8.0, "hybrid": 9.0}
-    monkeypatch.setattr(Costs, "milliseconds", lambda self, one: modes[one.search.mode])
+    monkeypatch.setattr(Costs, "milliseconds", lambda self, pipeline: modes[pipeline.search.mode])
     monkeypatch.setattr("eval.tuning.search.KNOBS", [RANKING])
     monkeypatch.setattr(budget.time, "monotonic", count(time.monotonic(), 1.0).__next__)
-    files = write_files(tmp_path, *made(30, 24))
+    files = write_files(tmp_path, *make_collection(30, 24))
     settings = TuneSettings((model,), None, *files[1:], folds=2, minutes=3.0, resampling=QUICK)
-    found = tune(files[0], replace(settings, max_latency=2.0))
-    assert found.defaults.search.mode == "hybrid"
-    assert found.best.search.mode == found.simple.search.mode == "bm25"
-    assert "the defaults are above the limits" in " ".join(found.remarks)
+    result = tune(files[0], replace(settings, max_latency=2.0))
+    assert result.defaults.search.mode == "hybrid"
+    assert result.best.search.mode == result.simple.search.mode == "bm25"
+    assert "the defaults are above the limits" in " ".join(result.remarks)
     with pytest.raises(BadInputError, match=r"max-latency 0.5 \(least: 1\)"):
         tune(files[0], replace(settings, max_latency=0.5))
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_a_reranker_is_turned_on_if_it_helps(sign, model, tmp_path, monkeypatch, cross):
-    corpus, asked = made(30, 24)
-    relevant = {one.text: next(iter(one.grades)) for one in asked}
-    titles = {one.id: one.title for one in corpus}
+def test_tuning_enables_a_reranker_only_if_it_gains(sign, model, tmp_path, monkeypatch, cross):
+    corpus, judged_questions = make_collection(30, 24)
+    relevant = {question.text: next(iter(question.grades)) for question in judged_questions}
+    titles = {document.id: document.title for document in corpus}
 
     class Oracle:
         reads_vectors = False
 
         def score(self, query, vector, passages, vectors):
             title = titles[relevant[query]]
-            return np.array([sign * one.startswith(f"{title} ") for one in passages], np.float32)
+            return np.array(
+                [sign * passage.startswith(f"{title} ") for passage in passages], np.float32
+            )
 
     monkeypatch.setattr(reranking, "load_reranker", lambda *rest, **more: Oracle())
-    files = write_files(tmp_path, corpus, asked)
+    files = write_files(tmp_path, corpus, judged_questions)
     settings = TuneSettings((f"{model}::layers=0",), None, *files[1:], str(cross), resampling=QUICK)
-    knobs = [one for one in KNOBS if one.cost == "reranker"]
+    knobs = [knob for knob in KNOBS if knob.cost == "reranker"]
     monkeypatch.setattr("eval.tuning.search.KNOBS", knobs)
     result = tune(files[0], replace(settings, folds=2))
     assert (result.best.rerank is not None) == (sign > 0)
@@ -241,23 +251,27 @@ def test_a_reranker_is_turned_on_if_it_helps(sign, model, tmp_path, monkeypatch,
             tune(files[0], settings)
 
 
-def test_layers_are_chosen_of_a_model_whose_pooling_is_not_named(model):
-    corpus, asked = made(30, 24)
-    collection = JudgedCollection.of("made", corpus, asked, pooled=False)
+def test_layer_choices_of_a_model_without_named_pooling_keep_its_fusion(model):
+    corpus, judged_questions = make_collection(30, 24)
+    collection = JudgedCollection.of("made", corpus, judged_questions, pooled=False)
     evaluator = Evaluator(collection, "nDCG@10", Loading(), silent)
-    found = evaluator.layers.choices(Pipeline(parse_encoder(model)), np.ones(24, bool), 3)
-    assert [fusion for _, fusion in found][:3] == [None] * 3
+    choices = evaluator.layers.choices(Pipeline(parse_encoder(model)), np.ones(24, bool), 3)
+    assert [fusion for _, fusion in choices][:3] == [None] * 3
 
 
-def write_files(folder, corpus, asked):
+def write_files(folder, corpus, judged_questions):
     import json
 
     paths = [folder / name for name in ("corpus.jsonl", "queries.jsonl", "qrels.tsv")]
-    rows = [{"id": one.id, "title": one.title, "text": one.text} for one in corpus]
+    rows = [
+        {"id": document.id, "title": document.title, "text": document.text} for document in corpus
+    ]
     paths[0].write_text("".join(json.dumps(row) + "\n" for row in rows))
-    rows = [{"id": one.id, "text": one.text} for one in asked]
+    rows = [{"id": question.id, "text": question.text} for question in judged_questions]
     paths[1].write_text("".join(json.dumps(row) + "\n" for row in rows))
-    lines = [f"{one.id} 0 {id_} 1\n" for one in asked for id_ in one.grades]
+    lines = [
+        f"{question.id} 0 {id_} 1\n" for question in judged_questions for id_ in question.grades
+    ]
     paths[2].write_text("".join(lines))
     return paths
 
@@ -270,10 +284,12 @@ def write_files(folder, corpus, asked):
     ],
 )
 def test_too_few_questions_are_refused(count, relevant, expected, tmp_path, model):
-    corpus, asked = made(30, count)
+    corpus, judged_questions = make_collection(30, count)
     if relevant:
-        asked = [replace(one, grades={relevant: 1}) for one in asked]
-    files = write_files(tmp_path, corpus, asked)
+        judged_questions = [
+            replace(question, grades={relevant: 1}) for question in judged_questions
+        ]
+    files = write_files(tmp_path, corpus, judged_questions)
     settings = TuneSettings(encoders=(model,), queries=files[1], qrels=files[2])
     with pytest.raises(BadInputError, match=expected):
         tune(files[0], settings)
@@ -284,8 +300,8 @@ def test_too_few_questions_are_refused(count, relevant, expected, tmp_path, mode
 
 
 def test_an_incomplete_question_set_and_an_unknown_split_are_refused(tmp_path):
-    corpus, asked = made(30, 24)
-    files = write_files(tmp_path, corpus, asked)
+    corpus, judged_questions = make_collection(30, 24)
+    files = write_files(tmp_path, corpus, judged_questions)
     (tmp_path / "notes.md").write_text("words")
     files[1].rename(tmp_path / "queries.test.jsonl")
     with pytest.raises(SourceError, match=r"found only some: .*no qrels\.\*\.tsv"):
@@ -300,7 +316,7 @@ def test_an_incomplete_question_set_and_an_unknown_split_are_refused(tmp_path):
         tune(tmp_path)
 
 
-def test_no_worse_and_needed_questions_follow_the_t_test():
+def test_noninferiority_and_needed_questions_follow_the_t_test():
     from scipy import stats
 
     chance = np.random.default_rng(0)
