@@ -30,25 +30,25 @@ def documents_refused():
         yield
 
 
-def allowed(folder, text):
+def allowed_ids(folder, text):
     """The ids of the passages that a filter allows, ascending."""
     with closing(FolderReader(folder)) as reader:
-        return allowed_to(reader, text)
+        return allowed_ids_of(reader, text)
 
 
-def allowed_to(reader, text):
+def allowed_ids_of(reader, text):
     """The same, for a reader that is open."""
     with reader.view() as view:
-        found = []
-        for live, some in zip(view.segments, view.allowed(compile_where(text)), strict=True):
-            assert len(some) == len(live.segment.ids)
-            found += live.segment.ids[some.positions].tolist()
-        return sorted(found)
+        ids = []
+        for live, mask in zip(view.segments, view.allowed(compile_where(text)), strict=True):
+            assert len(mask) == len(live.segment.ids)
+            ids += live.segment.ids[mask.positions].tolist()
+        return sorted(ids)
 
 
-def matching(connection, text):
+def matching_ids(connection, text):
     """The passages of all documents in a database that match a filter."""
-    passages = [one for (one,) in connection.execute("SELECT passage FROM passages")]
+    passages = [number for (number,) in connection.execute("SELECT passage FROM passages")]
 
     def masks(condition):
         return np.isin(passages, matching_passages(connection, STORED, condition))
@@ -57,7 +57,7 @@ def matching(connection, text):
     return sorted(np.array(passages, np.int64)[mask].tolist())
 
 
-def allowed_by_documents(folder, text):
+def allowed_ids_by_documents(folder, text):
     """What a filter allows as `allowed` gives it, from the documents alone."""
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
-        return matching(connection, text)
+        return matching_ids(connection, text)

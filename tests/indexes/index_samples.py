@@ -77,11 +77,11 @@ def mask_of(allowed):
 
 
 def live_passages(view):
-    found = []
+    passages = []
     for live in view.segments:
         ids = live.segment.ids if live.live is None else live.segment.ids[live.live]
-        found += ids.tolist()
-    return found
+        passages += ids.tolist()
+    return passages
 
 
 def texts_in(view):

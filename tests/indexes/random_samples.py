@@ -33,7 +33,7 @@ def random_metadata(chance):
 
 def random_filters(count):
     """The same ones each time."""
-    found = []
+    filters = []
 
     @settings(
         max_examples=count,
@@ -45,7 +45,7 @@ def random_filters(count):
     )
     @given(FILTERS)
     def collect(example):
-        found.append(example)
+        filters.append(example)
 
     collect()
-    return found
+    return filters

@@ -21,15 +21,15 @@ def documents(
 ) -> tuple[list[NewDocument], np.ndarray, list[list[str]]]:
     """Documents of two passages, with vectors and terms, as `Writer.commit` takes them."""
     chance = np.random.default_rng(seed)
-    made = [
+    new_documents = [
         NewDocument(id_, None, f"{id_} apple pear", metadata or {}, bytes([seed]), [(0, 3), (3, 9)])
         for id_ in ids
     ]
     vectors = chance.standard_normal((2 * len(ids), DIMENSIONS)).astype(np.float32)
-    return made, vectors, [["apple", id_] for id_ in ids for _ in range(2)]
+    return new_documents, vectors, [["apple", id_] for id_ in ids for _ in range(2)]
 
 
-def single(
+def single_passage_document(
     number: int, metadata: Mapping[str, Any] | None = None, text: str = "apple"
 ) -> NewDocument:
     """A document of one passage."""
@@ -37,7 +37,7 @@ def single(
 
 
 @contextmanager
-def viewed(store: Store) -> Iterator[Any]:
+def open_view(store: Store) -> Iterator[Any]:
     """A view, by a reader of its own."""
     with closing(store.reader()) as reader, reader.view() as view:
         yield view
@@ -45,7 +45,7 @@ def viewed(store: Store) -> Iterator[Any]:
 
 def ids_of(store: Store) -> list[str]:
     """The ids of all documents."""
-    with viewed(store) as view:
+    with open_view(store) as view:
         return [document.id for document in view.documents()]
 
 
@@ -80,38 +80,44 @@ def check_replacement(store: Store, *, locks: bool) -> None:
 def check_outlines(store: Store) -> None:
     """An outline is stored with its document, also where its metadata changes or it is replaced."""
     outline = '[[0,"page","i"],[1,"heading","Zwölf",1],[3,"page","ii"],[9,"page","iii"]]'
-    made, vectors, terms = documents(["a", "b"])
-    made[0] = made[0]._replace(outline=outline)
+    new_documents, vectors, terms = documents(["a", "b"])
+    new_documents[0] = new_documents[0]._replace(outline=outline)
     with store.writer() as writer:
-        writer.commit(made, vectors, terms)
+        writer.commit(new_documents, vectors, terms)
         writer.commit([], vectors[:0], [], {"a": {"n": 1}})
-    with viewed(store) as view:
-        held = {one.id: one for one in view.documents()}
-        assert {id_: one.outline for id_, one in held.items()} == {"a": outline, "b": ""}
-        assert (held["a"], held["a"].metadata) == (view.document("a"), {"n": 1})
-        for one in held.values():
-            found = view.passages([passage for passage, *_ in one.passages]).values()
-            assert {passage.outline for passage in found} == {one.outline}
-            shown = [passage.text[passage.start : passage.stop] for passage in found]
-            assert sorted(shown) == sorted(one.text[a:b] for _, a, b in one.passages)
-            if one.outline:
-                assert {passage.text for passage in found} == {one.text}
+    with open_view(store) as view:
+        stored_documents = {document.id: document for document in view.documents()}
+        assert {id_: document.outline for id_, document in stored_documents.items()} == {
+            "a": outline,
+            "b": "",
+        }
+        assert (stored_documents["a"], stored_documents["a"].metadata) == (
+            view.document("a"),
+            {"n": 1},
+        )
+        for document in stored_documents.values():
+            passages = view.passages([passage for passage, *_ in document.passages]).values()
+            assert {passage.outline for passage in passages} == {document.outline}
+            excerpts = [passage.text[passage.start : passage.stop] for passage in passages]
+            assert sorted(excerpts) == sorted(document.text[a:b] for _, a, b in document.passages)
+            if document.outline:
+                assert {passage.text for passage in passages} == {document.text}
     assert store.verify() == []
     with store.writer() as writer:
         writer.commit([documents(["a"])[0][0]], vectors[:2], terms[:2])
-    with viewed(store) as view:
+    with open_view(store) as view:
         assert view.document("a").outline == ""
 
 
-def spoken(ids: Sequence[str], *languages: str) -> tuple[Any, ...]:
+def documents_in_languages(ids: Sequence[str], *languages: str) -> tuple[Any, ...]:
     """As `documents`, with the languages of both passages of each."""
-    made, vectors, terms = documents(ids)
-    return [one._replace(languages=languages) for one in made], vectors, terms
+    new_documents, vectors, terms = documents(ids)
+    return [document._replace(languages=languages) for document in new_documents], vectors, terms
 
 
 def languages_of(store: Store) -> tuple[dict[str, int], int]:
     """The counted languages, and how many passages, or documents, an earlier release stored."""
-    with viewed(store) as view:
+    with open_view(store) as view:
         return view.setting("languages", {}), view.describe()["uncounted_passages"]
 
 
@@ -121,12 +127,12 @@ def check_languages(store: Store, forget: Callable[[Any], object]) -> None:
     The numbers of an earlier release are too high until its passages are gone or counted again.
     """
     with store.writer() as writer:
-        writer.commit(*spoken(["a", "b", "c"], "english", "english russian"))
-        writer.commit(*spoken(["d"], "german", ""))
+        writer.commit(*documents_in_languages(["a", "b", "c"], "english", "english russian"))
+        writer.commit(*documents_in_languages(["d"], "german", ""))
     assert languages_of(store) == ({"english": 6, "russian": 3, "german": 1}, 0)
     with store.writer() as writer:
         # A new text, the same one with other metadata, and one that is deleted twice.
-        writer.commit(*spoken(["a"], "german", "german"), {"b": {"n": 1}})
+        writer.commit(*documents_in_languages(["a"], "german", "german"), {"b": {"n": 1}})
         assert (writer.delete(["c", "never"]), writer.delete(["c"])) == (1, 0)
         assert writer.are_languages_counted()
     assert languages_of(store) == ({"english": 2, "russian": 1, "german": 3}, 0)
@@ -140,24 +146,29 @@ def check_languages(store: Store, forget: Callable[[Any], object]) -> None:
     assert store.verify() == []
     with store.writer() as writer:
         assert not writer.are_languages_counted()
-        writer.commit(*spoken(["e"], "greek", "greek"))
+        writer.commit(*documents_in_languages(["e"], "greek", "greek"))
         writer.delete(["a"])
-        writer.commit(*spoken(["f"], "greek", "greek"))
+        writer.commit(*documents_in_languages(["f"], "greek", "greek"))
     counts, uncounted = languages_of(store)
     assert counts == {"english": 9, "russian": 1, "german": 3, "greek": 4}
     assert (uncounted > 0, store.verify()) == (True, [])
-    with store.writer() as writer, viewed(store) as view:
-        told = {"b": ["dutch", "dutch"], "d": ["german", ""]}
-        writer.count_languages([(one, told.get(one.id, ["greek"] * 2)) for one in view.documents()])
+    with store.writer() as writer, open_view(store) as view:
+        languages_by_id = {"b": ["dutch", "dutch"], "d": ["german", ""]}
+        writer.count_languages(
+            [
+                (document, languages_by_id.get(document.id, ["greek"] * 2))
+                for document in view.documents()
+            ]
+        )
         assert writer.are_languages_counted()
     assert languages_of(store) == ({"dutch": 2, "german": 1, "greek": 4}, 0)
     with store.writer() as writer:
         forget(writer)
         writer.record("languages", {"dutch": 20, "german": 1, "greek": 4})
-        writer.commit(*spoken(["g"], "danish", "danish"))
+        writer.commit(*documents_in_languages(["g"], "danish", "danish"))
         writer.delete(["b", "d", "e"])
         # Of the last one that an earlier release stored, the text is new.
-        writer.commit(*spoken(["f"], "polish", "polish"))
+        writer.commit(*documents_in_languages(["f"], "polish", "polish"))
     assert languages_of(store) == ({"danish": 2, "polish": 2}, 0)
     assert store.verify() == []
     with store.writer() as writer:

@@ -61,11 +61,11 @@ def check_equal(postings, read, formula, factors, k, allowed, *, deleted):
     n = len(postings)
     live = np.arange(n) % 5 > 0 if deleted else None
     segment = SearchableSegment(postings, live)
-    found = search_segment(segment, read, factors, formula, k, allowed)
+    hits = search_segment(segment, read, factors, formula, k, allowed)
     expected = search_segment_by_numpy(segment, read, factors, formula, k, allowed)
-    assert found.positions.tolist() == expected.positions.tolist()
-    assert found.scores.tobytes() == expected.scores.tobytes()
-    ranked = np.lexsort((found.positions, -found.scores))
+    assert hits.positions.tolist() == expected.positions.tolist()
+    assert hits.scores.tobytes() == expected.scores.tobytes()
+    ranked = np.lexsort((hits.positions, -hits.scores))
     assert ranked.tolist() == list(range(len(ranked)))
 
 
@@ -80,19 +80,19 @@ def check_equal(postings, read, formula, factors, k, allowed, *, deleted):
     st.sampled_from([None, 2, 3]),
     st.booleans(),
 )
-def test_the_best_are_those_of_numpy_with_ties_filters_deletions_and_scores_of_zero_or_less(
+def test_compiled_search_equals_numpy_with_ties_filters_and_deletions(
     rows, factors, frequencies, lengths, variant, k, every, deleted
 ):
     postings, read = postings_of([sorted(row) for row in rows], frequencies, lengths, MANY)
     formula = make_formula(BM25Settings(variant), 4.0)
     allowed = None if every is None else PassageMask(np.arange(MANY) % every == 0)
-    some = np.array(factors[: len(rows)])
-    check_equal(postings, read, formula, some, k, allowed, deleted=deleted)
+    selected_factors = np.array(factors[: len(rows)])
+    check_equal(postings, read, formula, selected_factors, k, allowed, deleted=deleted)
 
 
 @pytest.mark.parametrize("k", [1, 10, 1000, 70_000])
 @pytest.mark.parametrize("share", [None, 0.5, 0.001])
-def test_the_best_of_many_passages_are_those_of_numpy(k, share):
+def test_compiled_search_of_many_passages_equals_numpy(k, share):
     chance = np.random.default_rng(k)
     rows = [np.flatnonzero(chance.random(100_000) < part) for part in (0.3, 0.001, 0.02, 0.3)]
     postings, read = postings_of([row.tolist() for row in rows], [1, 1, 2], [9, 8, 7, 6], 100_000)
@@ -102,19 +102,19 @@ def test_the_best_of_many_passages_are_those_of_numpy(k, share):
 
 
 @given(st.sets(st.binary(max_size=3), max_size=40), st.binary(max_size=3))
-def test_terms_are_found_where_python_finds_them(terms, wanted):
+def test_compiled_term_lookup_equals_python(terms, lookup_terms):
     spellings = sorted(terms)
     offsets = np.zeros((len(spellings) + 1, 2), np.int64)
     offsets[1:, 0] = np.cumsum([len(spelling) for spelling in spellings])
     joined = b"".join(spellings)
     for low in range(len(spellings) + 1):
-        arguments = (joined, offsets, low, len(spellings), wanted)
+        arguments = (joined, offsets, low, len(spellings), lookup_terms)
         assert compiled.find(*arguments) == find_by_python(*arguments)
-    place = compiled.find(joined, offsets, 0, len(spellings), wanted)
-    assert place == (spellings.index(wanted) if wanted in terms else -1)
+    place = compiled.find(joined, offsets, 0, len(spellings), lookup_terms)
+    assert place == (spellings.index(lookup_terms) if lookup_terms in terms else -1)
 
 
-def test_impossible_bytes_and_ranges_of_terms_are_refused():
+def test_compiled_lookup_refuses_impossible_offsets_and_ranges():
     offsets = np.array([[0, 0], [1, 1], [2, 2], [3, 3]], np.int64)
     for low, high in ((-1, 1), (2, 1), (0, 4)):
         with pytest.raises(ValueError, match="do not fit"):
@@ -126,7 +126,7 @@ def test_impossible_bytes_and_ranges_of_terms_are_refused():
 
 
 def arrays(**changed):
-    given = {
+    arguments = {
         "positions": np.array([0, 2, 1], np.uint32),
         "frequencies": np.ones(3, np.uint8),
         "ranges": np.array([[0, 2], [2, 3]], np.int64),
@@ -143,7 +143,7 @@ def arrays(**changed):
         "best_positions": np.empty(2, np.int64),
         "best_scores": np.empty(2),
     }
-    return list((given | changed).values())
+    return list((arguments | changed).values())
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def arrays(**changed):
         {"best_positions": np.empty(0, np.int64), "best_scores": np.empty(0)},
     ],
 )
-def test_arrays_that_do_not_fit_are_refused_and_harm_nothing(changed):
+def test_compiled_search_refuses_mismatched_arrays(changed):
     with pytest.raises(ValueError, match="do not fit"):
         compiled.best(*arrays(**changed))
     assert compiled.best(*arrays()) == 2
@@ -180,7 +180,7 @@ def test_arrays_that_do_not_fit_are_refused_and_harm_nothing(changed):
         {"frequencies": np.array([1, 5, 1], np.uint8)},
     ],
 )
-def test_impossible_postings_are_not_scored_and_leave_nothing_behind(changed):
+def test_compiled_search_refuses_impossible_postings_without_side_effects(changed):
     assert compiled.best(*arrays(**changed)) == -1
     positions, scores = np.empty(2, np.int64), np.empty(2)
     compiled.best(*arrays(best_positions=positions, best_scores=scores))
@@ -189,7 +189,7 @@ def test_impossible_postings_are_not_scored_and_leave_nothing_behind(changed):
 
 
 @pytest.mark.parametrize("dimensions", [1, 7, 8, 9, 384])
-def test_inner_products_are_those_of_numpy(dimensions, monkeypatch):
+def test_compiled_inner_products_equal_numpy(dimensions, monkeypatch):
     chance = np.random.default_rng(dimensions)
     vectors = chance.standard_normal((50, dimensions)).astype(np.float32)
     query = chance.standard_normal(dimensions).astype(np.float32)
@@ -197,13 +197,13 @@ def test_inner_products_are_those_of_numpy(dimensions, monkeypatch):
     exact = vectors[positions].astype(np.float64) @ query.astype(np.float64)
     for form in (compiled, None):
         monkeypatch.setattr(indexes.vectors.flat, "compiled", form)
-        found = exact_scores(vectors, positions, query)
-        np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-12)
+        scores = exact_scores(vectors, positions, query)
+        np.testing.assert_allclose(scores, exact, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("share", [None, 0.5])
 @pytest.mark.parametrize("dimensions", [1, 15, 16, 17, 768])
-def test_codes_that_are_near_are_those_of_numpy(dimensions, share):
+def test_compiled_near_codes_equal_numpy(dimensions, share):
     chance = np.random.default_rng(dimensions)
     codes = chance.integers(-127, 128, (50, dimensions)).astype(np.int8)
     codes[0] = 127
@@ -214,31 +214,31 @@ def test_codes_that_are_near_are_those_of_numpy(dimensions, share):
     positions, scores = np.empty(50, np.int64), np.empty(50, np.float32)
     for query in (np.full(dimensions, most), chance.integers(-most, most + 1, dimensions)):
         exact = (codes.astype(np.int64) @ query).astype(np.float32) * scales
-        given = codes, scales, query.astype(np.int16), bits
+        quantized = codes, scales, query.astype(np.int16), bits
         for k, margin in ((1, 0.0), (10, 0.0), (10, float(np.ptp(exact)) / 5)):
-            number = compiled.near(*given, k, margin, scores, positions)
+            number = compiled.near(*quantized, k, margin, scores, positions)
             least = np.sort(exact[allowed])[-k] - margin
             above = np.flatnonzero(allowed & (exact > least))
             assert positions[:number].tolist() == above.tolist()
         assert np.array_equal(scores[allowed], exact[allowed])
     for k in (0, 51):
         with pytest.raises(ValueError, match="do not fit"):
-            compiled.near(*given, k, 0.0, scores, positions)
+            compiled.near(*quantized, k, 0.0, scores, positions)
     with pytest.raises(ValueError, match="do not fit"):
-        compiled.near(*given, 1, 0.0, scores, positions[1:].copy())
+        compiled.near(*quantized, 1, 0.0, scores, positions[1:].copy())
 
 
 @pytest.mark.parametrize(
     ("positions", "size"), [([3], 1), ([-1], 1), ([0, 1], 1), ([0], 2), ([2**62], 1)]
 )
-def test_vectors_that_do_not_exist_are_refused(positions, size):
+def test_compiled_inner_products_refuse_positions_out_of_range(positions, size):
     with pytest.raises(ValueError, match="do not fit"):
         compiled.dots(
             np.ones((3, 4), np.float32), np.array(positions, np.int64), np.ones(4), np.empty(size)
         )
 
 
-def test_no_call_loses_a_reference():
+def test_compiled_calls_leak_no_reference_to_none():
     # Built with the headers of Python 3.12, Py_RETURN_NONE loses one for Python 3.11.
     source = Path(compiled.__file__).with_name("inner_loops.c")
     assert "    Py_RETURN_NONE" not in source.read_text()
@@ -253,11 +253,16 @@ def test_many_threads_can_search_at_once():
     chance = np.random.default_rng(0)
     rows = [np.flatnonzero(chance.random(60_000) < share).tolist() for share in (0.2, 0.01)]
     postings, read = postings_of(rows, [1, 2, 1], [5, 9, 3, 4], 60_000)
-    given = SearchableSegment(postings), read, chance.random(2), make_formula(BM25Settings(), 5.25)
-    expected = search_segment_by_numpy(*given, 100).scores.tobytes()
+    arguments = (
+        SearchableSegment(postings),
+        read,
+        chance.random(2),
+        make_formula(BM25Settings(), 5.25),
+    )
+    expected = search_segment_by_numpy(*arguments, 100).scores.tobytes()
 
     def search(_):
-        return search_segment(*given, 100).scores.tobytes()
+        return search_segment(*arguments, 100).scores.tobytes()
 
     with ThreadPoolExecutor(8) as threads:
         assert set(threads.map(search, range(800))) == {expected}

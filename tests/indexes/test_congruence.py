@@ -52,8 +52,8 @@ class Pair:
         )[0]
         ids = sorted(set(self.ids()))
         documents = [self.document(id_) for id_ in ids]
-        held = [id_ for id_ in ids if id_ in self.both[0]]
-        changed = [(id_, self.metadata()) for id_ in held[:2]]
+        stored_ids = [id_ for id_ in ids if id_ in self.both[0]]
+        changed = [(id_, self.metadata()) for id_ in stored_ids[:2]]
         where = self.where()
         # Most random filters are refused.
         while self.chance.random() < 0.9 and self.both[0].filter_warning(where):
@@ -72,8 +72,8 @@ class Pair:
                 case "where":
                     results.append(self._answer(index.delete_where, where))
                 case "prune":
-                    kept = [index[id_] for id_ in sorted(d.id for d in index)[::2]]
-                    done = index.add([*kept, *documents], prune=True)
+                    remaining = [index[id_] for id_ in sorted(d.id for d in index)[::2]]
+                    done = index.add([*remaining, *documents], prune=True)
                     results.append((done.added, done.updated, done.unchanged, done.deleted))
                 case "clear":
                     index.clear()
@@ -94,7 +94,7 @@ class Pair:
         folder, other = self.both
         assert list(folder) == list(other)
         assert len(folder) == len(other)
-        copies = len(folder) - len({(one.title, one.text) for one in folder})
+        copies = len(folder) - len({(document.title, document.text) for document in folder})
         assert [index.count_copies() for index in self.both] == [copies, self.copies(copies)]
         assert _exact(folder) == _exact(other)
         for where in (None, self.where(), self.where()):
@@ -105,17 +105,17 @@ class Pair:
                 self._compare_search(mode, where)
             query = self.chance.choice([None, self.text()])
             names = self.chance.sample(["a", "b", "né", "`x y`", "a.b", "`id`"], 3)
-            found = [self._answer(_facets, index, names, query, where) for index in self.both]
-            assert found[0] == found[1], (names, query, where)
+            answers = [self._answer(_facets, index, names, query, where) for index in self.both]
+            assert answers[0] == answers[1], (names, query, where)
         summaries = [[(x.name, x.types, x.values, x.range) for x in i.fields()] for i in self.both]
         assert summaries[0] == summaries[1]
-        with folder._opened.view() as one, other._opened.view() as two:
+        with folder._opened.view() as folder_view, other._opened.view() as store_view:
             terms = [*folder.analyzer.tokens(" ".join(WORDS)), "absent"]
-            assert one.document_frequencies(terms) == two.document_frequencies(terms)
-            assert one.passage_count == two.passage_count
+            assert folder_view.document_frequencies(terms) == store_view.document_frequencies(terms)
+            assert folder_view.passage_count == store_view.passage_count
 
     def _compare_search(self, mode, where):
-        asked = {
+        options = {
             "mode": mode,
             "k": self.chance.choice([1, 3, 10, 50]),
             "depth": self.chance.choice([1, 5, 100]),
@@ -123,14 +123,14 @@ class Pair:
             "b": self.chance.choice([0.0, 0.75]),
         }
         query = self.text()
-        found = [self._answer(_search, index, query, where, asked) for index in self.both]
-        one, two = found
-        if isinstance(one, str) or isinstance(two, str):
-            assert one == two
+        answers = [self._answer(_search, index, query, where, options) for index in self.both]
+        folder_answer, store_answer = answers
+        if isinstance(folder_answer, str) or isinstance(store_answer, str):
+            assert folder_answer == store_answer
             return
-        context = (query, where, asked)
-        assert [hit.id for hit in one] == [hit.id for hit in two], context
-        for a, b in zip(one, two, strict=True):
+        context = (query, where, options)
+        assert [hit.id for hit in folder_answer] == [hit.id for hit in store_answer], context
+        for a, b in zip(folder_answer, store_answer, strict=True):
             assert (a.rank, a.passage, a.start, a.stop, a.metadata, a.bm25_rank, a.dense_rank) == (
                 b.rank, b.passage, b.start, b.stop, b.metadata, b.bm25_rank, b.dense_rank
             ), context  # fmt: skip
@@ -145,20 +145,20 @@ class Pair:
             return str(error)
 
 
-def _search(index, query, where, asked):
-    return index.search(query, where=where, **asked)
+def _search(index, query, where, options):
+    return index.search(query, where=where, **options)
 
 
 def _facets(index, names, query, where):
-    found = index.facets(names, query, where=where)
+    facets = index.facets(names, query, where=where)
     # Of equal numbers, such as 1 and 1.0, any may stand for all.
-    return [found.documents, found.matches] + [
-        (name, one.distinct, [_shown(value) for value in one.values])
-        for name, one in found.fields.items()
+    return [facets.documents, facets.matches] + [
+        (name, facet.distinct, [_rounded(value) for value in facet.values])
+        for name, facet in facets.fields.items()
     ]
 
 
-def _shown(value):
+def _rounded(value):
     is_number = type(value.value) in (int, float)
     return value._replace(where=None) if is_number else value
 

@@ -36,25 +36,33 @@ class Plain:
 DECLARED = declared_settings(Plain)
 
 
-def test_the_example_of_the_module_holds():
-    found = doctest.testmod(indexes.settings)
-    assert (found.failed, found.attempted) == (0, 3)
+def test_doctest_of_the_settings_module_passes():
+    outcome = doctest.testmod(indexes.settings)
+    assert (outcome.failed, outcome.attempted) == (0, 3)
 
 
-def test_everything_is_known_from_the_declaration_in_the_order_of_the_fields():
+def test_declared_settings_have_kind_default_and_key_in_field_order():
     assert list(DECLARED) == ["kind", "share", "rate", "free", "min_size", "on", "name_"]
-    assert [one.kind for one in DECLARED.values()] == [str, float, float, float, int, bool, str]
-    assert [name for name, one in DECLARED.items() if one.optional] == ["rate", "on"]
+    assert [setting.kind for setting in DECLARED.values()] == [
+        str,
+        float,
+        float,
+        float,
+        int,
+        bool,
+        str,
+    ]
+    assert [name for name, setting in DECLARED.items() if setting.optional] == ["rate", "on"]
     assert DECLARED["kind"].choices == ("mean", "max", "cls")
-    assert [one.key for one in DECLARED.values()][-3:] == ["min-size", "on", "name"]
-    shown = [one.shown for one in DECLARED.values()]
-    assert shown == ["mean", "0.5", "2.5", "0.0", "3", "if it pays", ""]
+    assert [setting.key for setting in DECLARED.values()][-3:] == ["min-size", "on", "name"]
+    shown_texts = [setting.shown for setting in DECLARED.values()]
+    assert shown_texts == ["mean", "0.5", "2.5", "0.0", "3", "if it pays", ""]
     assert DECLARED["rate"].meaning == 2.5
     assert (DECLARED["kind"].source, DECLARED["on"].section) == ("Ma et al. 2019", "rare")
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "others", "expected"),
+    ("name", "values", "bad_values", "expected"),
     [
         ("kind", ["max"], ["sum", "", None, 1, []], "mean, max or cls"),
         ("share", [0, 0.999, np.float32(0.5)], [-0.01, 1, 1.5, "0.5", None], "0 to below 1"),
@@ -68,17 +76,17 @@ def test_everything_is_known_from_the_declaration_in_the_order_of_the_fields():
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name_with_what_is_expected(
-    name, values, others, expected
+    name, values, bad_values, expected
 ):
     for value in values:
         assert getattr(Plain(**{name: value}), name) is value
-    for value in others:
+    for value in bad_values:
         with pytest.raises(ConfigError) as caught:
             Plain(**{name: value})
         assert str(caught.value).startswith(f"{name.strip('_')}: expected {expected}, found ")
 
 
-def test_messages_name_the_key_where_texts_do():
+def test_error_of_a_text_value_names_its_key():
     broken = object.__new__(Plain)
     for name in DECLARED:
         object.__setattr__(broken, name, 0 if name == "min_size" else getattr(Plain(), name))
@@ -87,7 +95,7 @@ def test_messages_name_the_key_where_texts_do():
 
 
 @given(st.one_of(st.booleans(), st.integers(-GREATEST, GREATEST), st.floats(allow_nan=False)))
-def test_a_value_is_read_as_it_is_written(value):
+def test_setting_text_is_parsed_into_its_value(value):
     name = {bool: "on", int: "min_size", float: "free"}[type(value)]
     assert DECLARED[name].parse(format_value(value)) == value
 
@@ -104,7 +112,7 @@ def test_a_value_is_read_as_it_is_written(value):
         ("free", ["", "1_0", "٠", "half", "1e99999", "0x1"], "a number"),
     ],
 )
-def test_a_text_of_another_kind_is_refused(name, texts, expected):
+def test_setting_text_of_another_type_is_refused(name, texts, expected):
     for text in texts:
         with pytest.raises(ConfigError) as caught:
             DECLARED[name].parse(text)

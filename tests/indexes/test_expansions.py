@@ -20,7 +20,7 @@ from indexes import (
     SearchableSegment,
     open_store,
 )
-from tests.indexes.store_samples import DIMENSIONS, SETTINGS, viewed
+from tests.indexes.store_samples import DIMENSIONS, SETTINGS, open_view
 
 WORDS = list("abcdef")
 ALTERNATIVE = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3, unique=True).map(tuple)
@@ -153,7 +153,7 @@ def test_every_exact_store_scores_and_counts_expansions_as_defined(store):
         [Expansion("a b", (("a", "b"),), (("e",), ("f",), ("absent",)), 0.25), "c", "c"],
         [Expansion("absent", (("absent",),), (("a", "b", "c"),), 1.0)],
     ]
-    with viewed(store) as view:
+    with open_view(store) as view:
         for terms in queries:
             expected = brute_force(passages, terms)
             matches = [any(frequency(passage, term) for term in terms) for passage in passages]
@@ -189,7 +189,7 @@ def test_terms_with_a_beginning_come_by_frequency(store):
         terms = ["confa", "confa", "conz"]
         vectors = np.ones((1, DIMENSIONS), np.float32)
         writer.commit([document_of(9, terms)], vectors, [terms])
-    with viewed(store) as view:
+    with open_view(store) as view:
         expected = ["confa", "configur", "conf", "config", "configü"]
         assert view.terms_beginning("conf", 10) == expected
         assert view.terms_beginning("conf", 2) == ["confa", "configur"]
@@ -200,6 +200,6 @@ def test_terms_with_a_beginning_come_by_frequency(store):
 
 
 @pytest.mark.parametrize("store", EXACT_STORES, indirect=True)
-def test_terms_of_an_empty_index_are_none(store):
-    with viewed(store) as view:
+def test_empty_index_has_no_terms_with_a_prefix(store):
+    with open_view(store) as view:
         assert view.terms_beginning("a", 10) == []

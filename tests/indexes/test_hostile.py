@@ -45,7 +45,7 @@ def write(index):
 @pytest.mark.parametrize(
     "name", ["index.sqlite", "index.sqlite-wal", "index.sqlite-shm", "segments", "writer.lock"]
 )
-def test_links_in_the_place_of_its_own_files_are_refused(index, outside, name):
+def test_symbolic_links_in_place_of_index_files_are_refused(index, outside, name):
     target = outside if name == "segments" else outside / "file"
     before = state(outside)
     (index / name).rename(index.parent / "away") if (index / name).exists() else None

@@ -40,14 +40,14 @@ from tests.indexes.index_samples import in_fork
         (errno.EIO, "the disk reports an error"),
     ],
 )
-def test_what_the_system_refuses_names_the_file_and_the_reason(code, words):
+def test_operating_system_errors_become_storage_errors_with_file_and_reason(code, words):
     with pytest.raises(StorageError, match=words) as caught, storage_errors(Path("index")):
         raise OSError(code, os.strerror(code), "index/file.npy")
     assert str(caught.value).startswith("index/file.npy: ")
     assert "\n" not in str(caught.value)
 
 
-def test_a_refusal_without_a_file_name_names_the_folder_and_other_errors_stay():
+def test_error_without_file_name_names_the_folder():
     with pytest.raises(StorageError, match=r"^i: the disk is full"), storage_errors(Path("i")):
         raise OSError(errno.ENOSPC, "full")
     with pytest.raises(FileNotFoundError), storage_errors(Path("index")):
@@ -67,7 +67,7 @@ def test_a_refusal_without_a_file_name_names_the_folder_and_other_errors_stay():
         (sqlite3.SQLITE_NOTADB, DamagedIndexError),
     ],
 )
-def test_what_sqlite_refuses_becomes_one_clear_line(code, kind):
+def test_sqlite_errors_become_storage_errors_in_one_line(code, kind):
     error = sqlite3.OperationalError("reason")
     error.sqlite_errorcode = code
     with pytest.raises(kind, match="index") as caught, storage_errors(Path("index")):
@@ -76,7 +76,7 @@ def test_what_sqlite_refuses_becomes_one_clear_line(code, kind):
 
 
 @pytest.mark.parametrize("kind", [sqlite3.IntegrityError, sqlite3.ProgrammingError])
-def test_other_errors_of_sqlite_stay_as_they_are(kind):
+def test_other_sqlite_errors_pass_unchanged(kind):
     with pytest.raises(kind), storage_errors(Path("index")):
         raise kind("twice")
 
@@ -84,7 +84,7 @@ def test_other_errors_of_sqlite_stay_as_they_are(kind):
 @pytest.mark.parametrize(
     "statement", ["SELECT CAST(x'ff' AS TEXT)", "SELECT 1 FROM lost", "SELECT \u00fc"]
 )
-def test_text_and_schemas_that_nobody_wrote_are_damage(statement):
+def test_invalid_text_and_schema_are_damage(statement):
     connection = sqlite3.connect(":memory:")
     with (
         pytest.raises(DamagedIndexError, match=r"i/index\.sqlite") as caught,
@@ -95,10 +95,12 @@ def test_text_and_schemas_that_nobody_wrote_are_damage(statement):
     assert "\n" not in str(caught.value)
 
 
-def test_a_text_file_is_replaced_whole_and_flushed_or_left_as_it_was(tmp_path, monkeypatch):
+def test_write_lines_replaces_a_file_atomically(tmp_path, monkeypatch):
     path = tmp_path / "a.run"
     flushed = []
-    monkeypatch.setattr("indexes.files.fsync_path", lambda one: flushed.append(one.parent))
+    monkeypatch.setattr(
+        "indexes.files.fsync_path", lambda file_path: flushed.append(file_path.parent)
+    )
     write_lines(path, ["one\n", "\udcff\r\n"], "the run")
     assert path.read_bytes() == b"one\n\\udcff\r\n"
     assert flushed == [tmp_path, tmp_path.parent]
@@ -110,7 +112,7 @@ def test_a_text_file_is_replaced_whole_and_flushed_or_left_as_it_was(tmp_path, m
     with pytest.raises(ValueError, match="no more lines"):
         write_lines(path, broken(), "the run")
     assert path.read_bytes().startswith(b"one")
-    assert [one.name for one in tmp_path.iterdir()] == ["a.run"]
+    assert [file_path.name for file_path in tmp_path.iterdir()] == ["a.run"]
 
 
 @pytest.mark.parametrize("place", ["no/where/a.run", "folder", "file/a.run"])
@@ -120,7 +122,7 @@ def test_a_text_file_that_cannot_be_written_is_one_clear_line(tmp_path, place):
     with pytest.raises(StorageError, match=f"{place}: cannot write the run") as caught:
         write_lines(tmp_path / place, ["one\n"], "the run")
     assert "\n" not in str(caught.value)
-    assert sorted(one.name for one in tmp_path.rglob("*")) == ["file", "folder"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
 
 
 def test_a_folder_that_holds_something_is_replaced_only_if_that_is_allowed(tmp_path):
@@ -134,7 +136,7 @@ def test_a_folder_that_holds_something_is_replaced_only_if_that_is_allowed(tmp_p
             with pytest.raises(OSError, match="not empty"), whole_folder(folder, replace=replace):
                 pass
     assert (folder / "inner" / "a").read_text() == "True"
-    assert [one.name for one in tmp_path.iterdir()] == ["made"]
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
 def test_a_folder_whose_name_cannot_be_flushed_is_not_made(tmp_path, monkeypatch):
@@ -187,21 +189,21 @@ def killed(making, path):
 
 
 @pytest.mark.parametrize("making", [made_file, made_folder])
-def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_the_same(tmp_path, making):
+def test_next_write_removes_temporary_files_of_a_killed_process(tmp_path, making):
     killed(making, tmp_path / "made")
     killed(making, tmp_path / "other")
     left = list(abandoned(tmp_path))
     assert sorted(left) == sorted(tmp_path.iterdir())
     assert len(left) == 2
     with making(tmp_path / "made") as new:
-        (others,) = abandoned(tmp_path)
-        assert others.name.startswith(".other.")
-        assert sorted(tmp_path.iterdir()) == sorted([new, others])
-    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "made", others])
+        (leftovers,) = abandoned(tmp_path)
+        assert leftovers.name.startswith(".other.")
+        assert sorted(tmp_path.iterdir()) == sorted([new, leftovers])
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "made", leftovers])
 
 
 @pytest.mark.parametrize("making", [made_file, made_folder])
-def test_what_a_process_is_writing_is_left_alone(tmp_path, making):
+def test_temporary_file_of_a_running_process_is_kept(tmp_path, making):
     with making(tmp_path / "made") as first:
         assert list(abandoned(tmp_path)) == []
         assert in_fork(lambda: making(tmp_path / "made").__enter__()) == 0
@@ -210,33 +212,31 @@ def test_what_a_process_is_writing_is_left_alone(tmp_path, making):
 
 
 def test_only_names_of_new_files_count_as_abandoned(tmp_path):
-    kept = [".a.1.tmp", "a.1-0123abcd.tmp", ".a.1-0123abcd", ".a.x-0123abcd.tmp"]
-    for name in kept:
+    other_names = [".a.1.tmp", "a.1-0123abcd.tmp", ".a.1-0123abcd", ".a.x-0123abcd.tmp"]
+    for name in other_names:
         (tmp_path / name).write_text("")
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / ".a.1-00000000.tmp").symlink_to(outside)
     os.mkfifo(tmp_path / ".a.1-00000001.tmp")
     write_lines(tmp_path / "a", ["one\n"], "the run")
-    found = sorted(path.name for path in tmp_path.iterdir())
-    assert found == sorted([*kept, "a", "outside", ".a.1-00000000.tmp"])
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == sorted([*other_names, "a", "outside", ".a.1-00000000.tmp"])
     assert list(abandoned(tmp_path / "none")) == []
 
 
 @pytest.mark.parametrize("making", [made_file, made_folder])
 @pytest.mark.parametrize("removes", [False, True])
-def test_a_new_file_that_another_process_takes_for_abandoned_is_refused(
-    tmp_path, making, removes, monkeypatch
-):
+def test_new_file_locked_by_another_process_is_refused(tmp_path, making, removes, monkeypatch):
     """The other process comes before the lock is taken, or removes the file in between."""
     lock = indexes.files._lock
 
     def overtaken(path):
         if not removes:
             raise BlockingIOError
-        taken = lock(path)
+        lock_file = lock(path)
         path.rmdir() if path.is_dir() else path.unlink()
-        return taken
+        return lock_file
 
     monkeypatch.setattr(indexes.files, "_lock", overtaken)
     with pytest.raises(StorageError, match="in the same moment"), making(tmp_path / "made"):
@@ -254,12 +254,12 @@ def test_a_saved_array_is_read_back_by_numpy_in_parts_or_at_once(tmp_path, parts
             growing.append(whole[stop - rows : stop])
     save_array(tmp_path / "whole.npy", whole)
     assert (tmp_path / "parts.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
-    found = np.load(tmp_path / "whole.npy", allow_pickle=False)
-    assert (found.dtype, found.shape) == (whole.dtype, whole.shape)
-    np.testing.assert_array_equal(found, whole)
+    array = np.load(tmp_path / "whole.npy", allow_pickle=False)
+    assert (array.dtype, array.shape) == (whole.dtype, whole.shape)
+    np.testing.assert_array_equal(array, whole)
 
 
 @pytest.mark.parametrize("values", [[], [3], [2, 2, 1], [[5, 1], [5, -1], [9, 1]]])
-def test_values_once_are_those_of_numpy(values):
-    some = np.array(values, np.int64)
-    np.testing.assert_array_equal(unique(some), np.unique(some))
+def test_unique_values_equal_numpy(values):
+    array = np.array(values, np.int64)
+    np.testing.assert_array_equal(unique(array), np.unique(array))

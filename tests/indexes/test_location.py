@@ -20,7 +20,7 @@ NAME = "é" * 200
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "expected"),
     [
         ("postgresql://me@h/db?index=a", "postgresql://me@h/db?index=a"),
         ("postgres://me:sekret@h:1/db?index=a", "postgresql://me@h:1/db?index=a"),
@@ -31,16 +31,16 @@ NAME = "é" * 200
         ("postgresql://h1,h2/db?index=a", "postgresql://h1,h2/db?index=a"),
     ],
 )  # fmt: skip
-def test_a_url_of_a_database_is_shown_without_its_password(url, shown):
+def test_a_url_of_a_database_is_shown_without_its_password(url, expected):
     location = postgres_location(url)
-    assert str(location) == shown
+    assert str(location) == expected
     assert SECRET not in repr(location) + repr(PostgresStore(url)) + str(PostgresStore(url))
     assert (conninfo_to_dict(location.conninfo).get("password") is None) != (SECRET in url)
     assert postgres_location(f"postgresql://me@h/db?index={NAME}").index == NAME
 
 
 @pytest.mark.parametrize(
-    ("url", "shown", "credentials", "uri"),
+    ("url", "expected", "credentials", "uri"),
     [
         ("milvus://h/a", "milvus://h:19530/a", "token", "http://h:19530"),
         ("milvus://me:sekret@h:1/a", "milvus://me@h:1/a", "me:sekret", "http://h:1"),
@@ -51,15 +51,15 @@ def test_a_url_of_a_database_is_shown_without_its_password(url, shown):
         ("milvus+lite:///x/y.db?index=b", "milvus+lite:///x/y.db?index=b", "", "/x/y.db"),
     ],
 )
-def test_a_url_of_milvus_is_shown_without_its_secret(monkeypatch, url, shown, credentials, uri):
+def test_a_url_of_milvus_is_shown_without_its_secret(monkeypatch, url, expected, credentials, uri):
     monkeypatch.setenv("MILVUS_TOKEN", "token")
     location = milvus_location(url)
-    assert (str(location), location.credentials, location.uri) == (shown, credentials, uri)
+    assert (str(location), location.credentials, location.uri) == (expected, credentials, uri)
     printed = repr(location) + repr(MilvusStore(url)) + str(MilvusStore(url))
     assert SECRET not in printed
     assert "token" not in printed
-    known = milvus_location(f"milvus://h/{'a' * 100}?database=d&timeout=1.5")
-    assert (known.database, known.timeout) == ("d", 1.5)
+    with_options = milvus_location(f"milvus://h/{'a' * 100}?database=d&timeout=1.5")
+    assert (with_options.database, with_options.timeout) == ("d", 1.5)
 
 
 DATABASES = [

@@ -61,58 +61,62 @@ class Oracle:
         ]
 
     def delete(self, ids):
-        gone = self.documents.keys() & ids
-        for id_ in gone:
+        deleted_ids = self.documents.keys() & ids
+        for id_ in deleted_ids:
             del self.documents[id_], self.passages[id_]
-        return len(gone)
+        return len(deleted_ids)
 
     def matching(self, where):
         return [
-            one.id
-            for one in self.documents.values()
+            document.id
+            for document in self.documents.values()
             if where is None
-            or evaluate(where, {"id": one.id, "title": one.title, "metadata": one.metadata})
+            or evaluate(
+                where, {"id": document.id, "title": document.title, "metadata": document.metadata}
+            )
         ]
 
     def search(self, query, vector, where, mode, alpha):
         """The documents that can be ranked; None where rounding decides."""
-        wanted = self.tokens(query)
-        every = [one for held in self.passages.values() for one in held]
-        mean = sum(len(one.terms) for one in every) / max(len(every), 1)
-        df = {term: sum(term in one.terms for one in every) for term in wanted}
+        terms = self.tokens(query)
+        every = [
+            passage for document_passages in self.passages.values() for passage in document_passages
+        ]
+        mean = sum(len(passage.terms) for passage in every) / max(len(every), 1)
+        df = {term: sum(term in passage.terms for passage in every) for term in terms}
 
-        def bm25(one):
+        def bm25(passage):
             """Lucene's, with k1 = 1.2 and b = 0.75."""
-            norm = 1.2 * (0.25 + 0.75 * len(one.terms) / mean) if mean else 0.0
+            norm = 1.2 * (0.25 + 0.75 * len(passage.terms) / mean) if mean else 0.0
             return sum(
                 math.log(1 + (len(every) - df[term] + 0.5) / (df[term] + 0.5)) * f / (f + norm)
-                for term in wanted
-                if (f := one.terms.count(term))
+                for term in terms
+                if (f := passage.terms.count(term))
             )
 
-        among = [(id_, one) for id_ in self.matching(where) for one in self.passages[id_]]
+        among = [(id_, passage) for id_ in self.matching(where) for passage in self.passages[id_]]
         dense = [
-            round(float(one.vector.astype(np.float64) @ vector.astype(np.float64)), 6)
-            for _, one in among
+            round(float(passage.vector.astype(np.float64) @ vector.astype(np.float64)), 6)
+            for _, passage in among
         ]
-        words = [bm25(one) for _, one in among]
+        words = [bm25(passage) for _, passage in among]
         scores = {"dense": dense, "bm25": words}.get(mode)
         if scores is None:
             if words and 0 < max(words) - min(words) < CLOSE:
                 return None
             pairs = zip(_min_max(dense), _min_max(words), strict=True)
             scores = [alpha * d + (1 - alpha) * w for d, w in pairs]
-        found = {}
-        for (id_, one), score in zip(among, scores, strict=True):
-            if mode == "bm25" and not set(wanted) & set(one.terms):
+        best_by_id = {}
+        for (id_, passage), score in zip(among, scores, strict=True):
+            if mode == "bm25" and not set(terms) & set(passage.terms):
                 continue
-            best = found.get(id_, Found(-math.inf, set()))
+            best = best_by_id.get(id_, Found(-math.inf, set()))
             if score > best.score + CLOSE:
                 best = Found(score, set())
             if score > best.score - CLOSE:
-                best.spans.add((one.start, one.stop))
-            found[id_] = best
-        return found
+                best.spans.add((passage.start, passage.stop))
+            best_by_id[id_] = best
+        return best_by_id
 
 
 def _min_max(scores):
@@ -181,10 +185,12 @@ class Pair:
             joint = self.chance.choice(["and", "or", "not"])
             parts = [self.where(level + 1) for _ in range(1 if joint == "not" else 2)]
             return (joint, *parts)
-        held = [one for one in self.oracle.documents.values() if one.metadata]
+        with_metadata = [
+            document for document in self.oracle.documents.values() if document.metadata
+        ]
         name, value = self.chance.choice(NAMES), self.chance.choice(VALUES)
-        if held and self.chance.random() < 0.9:
-            name, value = self.chance.choice([*self.chance.choice(held).metadata.items()])
+        if with_metadata and self.chance.random() < 0.9:
+            name, value = self.chance.choice([*self.chance.choice(with_metadata).metadata.items()])
         field = ("path", [name])
         if isinstance(value, dict) and value:
             inner, value = self.chance.choice([*value.items()])
@@ -217,9 +223,12 @@ class Pair:
                     vector = self.encoded(title + document.text)
                     oracle.put(document, [(0, len(document.text), vector)])
             case "ready":
-                given = {one.id: self.ready(one) for one in (self.document() for _ in range(3))}
-                index.add([ready for ready, _ in given.values()], compact=False)
-                for ready, passages in given.values():
+                new_documents = {
+                    document.id: self.ready(document)
+                    for document in (self.document() for _ in range(3))
+                }
+                index.add([ready for ready, _ in new_documents.values()], compact=False)
+                for ready, passages in new_documents.values():
                     oracle.put(ready.document, passages)
             case "refused":
                 self.refuse()
@@ -229,8 +238,10 @@ class Pair:
                     random_metadata(self.chance),
                 )
                 index.update(id_, metadata=metadata)
-                one = oracle.documents[id_]
-                oracle.documents[id_] = Document(one.id, one.text, one.title, metadata)
+                document = oracle.documents[id_]
+                oracle.documents[id_] = Document(
+                    document.id, document.text, document.title, metadata
+                )
             case "delete":
                 ids = [self.document().id for _ in range(2)]
                 assert index.delete(ids) == oracle.delete(ids)
@@ -260,9 +271,9 @@ class Pair:
             ReadyDocument(document, [], vectors[:0]),
             ReadyDocument(document, [(0, len(document.text) + 1)], vectors[:1]),
         ]
-        for one in self.chance.sample(bad, 3):
+        for call in self.chance.sample(bad, 3):
             with pytest.raises(SourceError, match="document '"):
-                self.index.add([one])
+                self.index.add([call])
         if document.id in self.oracle.documents:
             with pytest.raises(BadInputError, match="NUL"):
                 self.index.update(document.id, metadata=nul)
@@ -287,8 +298,8 @@ class Pair:
         expected = self.oracle.search(query, self.encoded(query), node, mode, alpha)
         where = None if node is None else render(node, self.chance)
         k = self.chance.choice([1, 2, 5, 200])
-        asked = {"alpha": alpha, "depth": 1000} if mode == "hybrid" else {}
-        hits = self.index.search(query, where=where, mode=mode, k=k, **asked)
+        fusion = {"alpha": alpha, "depth": 1000} if mode == "hybrid" else {}
+        hits = self.index.search(query, where=where, mode=mode, k=k, **fusion)
         if expected is not None:
             check(hits, expected, k)
 
@@ -300,9 +311,16 @@ def run(folder, queries, seed):
             if number % 4 == 0:
                 pair.change()
             pair.compare()
-        assert {one.id: (one.title, one.text, repr(one.metadata)) for one in index} == {
-            one.id: (one.title, one.text, repr(dict(sorted(one.metadata.items()))))
-            for one in pair.oracle.documents.values()
+        assert {
+            document.id: (document.title, document.text, repr(document.metadata))
+            for document in index
+        } == {
+            document.id: (
+                document.title,
+                document.text,
+                repr(dict(sorted(document.metadata.items()))),
+            )
+            for document in pair.oracle.documents.values()
         }
     assert verify(folder) == []
 

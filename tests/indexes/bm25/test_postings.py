@@ -40,7 +40,7 @@ def expected(passages, term):
     return [(i, Counter(p)[term]) for i, p in enumerate(passages) if term in p]
 
 
-def found(postings, term):
+def occurrences_of(postings, term):
     positions, frequencies = lookup(postings, term)
     return list(zip(positions.tolist(), frequencies.tolist(), strict=True))
 
@@ -51,14 +51,14 @@ def stored(passages, folder):
 
 
 @given(TOKEN_LISTS, st.lists(ANY_TERM, max_size=4))
-def test_every_term_is_found_where_it_occurs_and_no_other(passages, strangers):
+def test_lookup_finds_every_term_where_it_occurs(passages, strangers):
     built = Postings.build(passages)
     with tempfile.TemporaryDirectory() as folder:
         reopened = stored(passages, Path(folder))
         vocabulary = {term for passage in passages for term in passage}
         for postings in (built, reopened):
             for term in vocabulary.union(strangers):
-                assert found(postings, term) == expected(passages, term)
+                assert occurrences_of(postings, term) == expected(passages, term)
             assert postings.lengths.tolist() == [len(p) for p in passages]
             assert postings.total_length == sum(len(p) for p in passages)
             assert len(list(postings.vocabulary())) == len(vocabulary)
@@ -66,7 +66,7 @@ def test_every_term_is_found_where_it_occurs_and_no_other(passages, strangers):
             assert list(postings.vocabulary()) == sorted(spelled)
 
 
-def test_of_many_terms_those_that_a_search_meets_are_checked(tmp_path, monkeypatch):
+def test_lookup_checks_only_the_blocks_of_terms_that_it_reads(tmp_path, monkeypatch):
     monkeypatch.setattr(indexes.bm25.postings, "_CHECKED_TOGETHER", 16)
     terms = [f"term{i:05}" for i in range(5000)]
     Postings.build([term] for term in terms).write(tmp_path)
@@ -79,19 +79,23 @@ def test_of_many_terms_those_that_a_search_meets_are_checked(tmp_path, monkeypat
 
     postings = Postings.open(tmp_path, guard)
     for i in (0, 4999, 1234, 2500, 2499):
-        assert found(postings, terms[i]) == [(i, 1)]
-        assert found(postings, f"{terms[i]}x") == found(postings, terms[i][:-1]) == []
-    assert found(postings, "a") == found(postings, "z") == []
+        assert occurrences_of(postings, terms[i]) == [(i, 1)]
+        assert (
+            occurrences_of(postings, f"{terms[i]}x")
+            == occurrences_of(postings, terms[i][:-1])
+            == []
+        )
+    assert occurrences_of(postings, "a") == occurrences_of(postings, "z") == []
     assert not guards[TERMS].complete
     assert not guards[OFFSETS].complete
-    assert all(found(postings, term) == [(i, 1)] for i, term in enumerate(terms))
+    assert all(occurrences_of(postings, term) == [(i, 1)] for i, term in enumerate(terms))
     text = bytearray((tmp_path / TERMS).read_bytes())
     text[9 * 1700] ^= 1
     (tmp_path / TERMS).write_bytes(text)
     postings = Postings.open(tmp_path, guard)
-    assert found(postings, terms[0]) == [(0, 1)]
+    assert occurrences_of(postings, terms[0]) == [(0, 1)]
     with pytest.raises(DamagedIndexError, match=TERMS):
-        found(postings, terms[1710])
+        occurrences_of(postings, terms[1710])
 
 
 @given(TOKEN_LISTS, st.randoms(use_true_random=False))
@@ -99,16 +103,16 @@ def test_document_frequencies_count_only_living_passages(passages, random):
     alive = np.array([random.random() < 0.5 for _ in passages], np.bool_)
     postings = Postings.build(passages)
     for mask in (None, alive):
-        kept = [p for i, p in enumerate(passages) if mask is None or mask[i]]
-        counts = Counter(t.encode("utf-8", "surrogatepass") for p in kept for t in set(p))
+        live_passages = [p for i, p in enumerate(passages) if mask is None or mask[i]]
+        counts = Counter(t.encode("utf-8", "surrogatepass") for p in live_passages for t in set(p))
         frequencies = postings.document_frequencies(mask).tolist()
         assert frequencies == [counts[term] for term in postings.vocabulary()]
 
 
 @pytest.mark.parametrize("repetitions", [255, 256, 65_535, 65_536])
-def test_frequencies_take_the_width_they_need(repetitions, tmp_path):
+def test_large_frequencies_are_stored_exactly(repetitions, tmp_path):
     postings = stored([["a"] * repetitions, ["a"]], tmp_path)
-    assert found(postings, "a") == [(0, repetitions), (1, 1)]
+    assert occurrences_of(postings, "a") == [(0, repetitions), (1, 1)]
 
 
 @pytest.fixture
@@ -118,7 +122,7 @@ def written(tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_is_missing_or_of_another_size_is_named_at_opening(name, written):
+def test_opening_names_a_missing_or_resized_file(name, written):
     content = (written / name).read_bytes()
     for changed in (content[:-1], content + b"\0", b""):
         (written / name).write_bytes(changed)
@@ -132,7 +136,7 @@ def test_a_file_that_is_missing_or_of_another_size_is_named_at_opening(name, wri
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(".npy")])
-def test_another_type_shape_or_order_is_refused_at_opening(name, written):
+def test_opening_refuses_an_array_of_another_type_shape_or_order(name, written):
     values = np.load(written / name)
     for other in (values.astype(np.float32), values[..., None], np.array([{}], dtype=object)):
         np.save(written / name, other)
@@ -160,14 +164,14 @@ def damage(folder, name, change):
         ("postings.offsets.npy", (1, 0), -1),
     ],
 )
-def test_impossible_values_are_found_by_the_lookup_that_meets_them(name, index, value, written):
+def test_lookup_refuses_impossible_postings(name, index, value, written):
     damage(written, name, lambda values: values.__setitem__(index, value))
     postings = Postings.open(written)
     with pytest.raises(DamagedIndexError, match=name):
         _ = [lookup(postings, term) for term in ("a", "b", "é", "日本")]
 
 
-def test_a_passage_shorter_than_its_terms_is_found(written):
+def test_passage_length_below_its_frequencies_is_damage(written):
     damage(written, LENGTHS, lambda values: values.__setitem__(0, 1))
     postings = Postings.open(written)
     with pytest.raises(DamagedIndexError, match=LENGTHS):
@@ -175,7 +179,7 @@ def test_a_passage_shorter_than_its_terms_is_found(written):
 
 
 @pytest.mark.parametrize(("name", "value"), [(POSITIONS, 2**32 - 1), (OFFSETS, -5)])
-def test_impossible_postings_are_not_merged(written, name, value):
+def test_merge_refuses_impossible_postings(written, name, value):
     damage(written, name, lambda values: values.reshape(-1).__setitem__(3, value))
     (written / "new").mkdir()
     with pytest.raises(DamagedIndexError, match=name):
@@ -186,7 +190,7 @@ def test_impossible_postings_are_not_merged(written, name, value):
 @pytest.mark.parametrize(
     ("index", "value"), [(i, v) for i in range(4) for v in (-1, 1 << 62) if (i, v) != (3, 1 << 62)]
 )
-def test_impossible_counts_are_refused_at_opening(index, value, written):
+def test_opening_refuses_impossible_counts(index, value, written):
     damage(written, "postings.counts.npy", lambda values: values.__setitem__(index, value))
     with pytest.raises(DamagedIndexError):
         Postings.open(written)
@@ -225,7 +229,7 @@ def files(folder):
 
 
 @pytest.mark.parametrize("block", [1, 3, 10**6])
-def test_merged_is_as_built_anew(block, monkeypatch):
+def test_merged_postings_equal_postings_built_from_live_passages(block, monkeypatch):
     monkeypatch.setattr(indexes.bm25.merging, "_MERGED_TOGETHER", block)
 
     @settings(max_examples=50, deadline=None)

@@ -42,14 +42,14 @@ def segments_of(passages, cuts=(), alive=None):
 
 
 def flat_scores(passages, settings, query, cuts=(), alive=None):
-    return everything(BM25(segments_of(passages, cuts, alive), settings), query)
+    return score_all_passages(BM25(segments_of(passages, cuts, alive), settings), query)
 
 
-def everything(engine, query):
+def score_all_passages(engine, query):
     """The score of every passage, and which match."""
-    asked = engine.query(query)
-    places = [np.arange(len(one.postings)) for one in engine.segments]
-    pairs = [asked.at(segment, positions) for segment, positions in enumerate(places)]
+    prepared = engine.query(query)
+    places = [np.arange(len(segment.postings)) for segment in engine.segments]
+    pairs = [prepared.at(segment, positions) for segment, positions in enumerate(places)]
     return tuple(map(np.concatenate, zip(*pairs, strict=True)))
 
 
@@ -68,7 +68,7 @@ def formula(variant, *, f, df, n, relative_length, k1, b, delta):
     return math.log((n + 1) / (df + 0.5)) * (k1 + 1) * (c + delta) / (k1 + c + delta)
 
 
-def written_out(passages, settings, query):
+def reference_scores(passages, settings, query):
     if settings.variant == "okapi":
         if not any(passages):
             return np.zeros(len(passages))
@@ -96,11 +96,11 @@ def written_out(passages, settings, query):
     return scores
 
 
-def ranked(found, edges, k):
+def rank_hits(hits, edges, k):
     """The k best of all segments, ties by place in the corpus: places and scores."""
-    assert len(found.scores) <= k
-    places = [edges[s] + p for s, p in zip(found.segments, found.positions, strict=True)]
-    best = sorted(zip((-found.scores).tolist(), places, strict=True))
+    assert len(hits.scores) <= k
+    places = [edges[s] + p for s, p in zip(hits.segments, hits.positions, strict=True)]
+    best = sorted(zip((-hits.scores).tolist(), places, strict=True))
     return [place for _, place in best], [-score for score, _ in best]
 
 
@@ -117,15 +117,17 @@ def any_settings(draw):
 
 
 @given(PASSAGES, QUERY, any_settings())
-def test_every_variant_scores_as_its_formula_written_out(passages, query, chosen):
-    scores, matches = flat_scores(passages, chosen, query)
-    np.testing.assert_allclose(scores, written_out(passages, chosen, query), rtol=1e-9, atol=1e-9)
+def test_every_variant_scores_as_its_written_formula(passages, query, bm25_settings):
+    scores, matches = flat_scores(passages, bm25_settings, query)
+    np.testing.assert_allclose(
+        scores, reference_scores(passages, bm25_settings, query), rtol=1e-9, atol=1e-9
+    )
     assert matches.tolist() == [bool(set(query) & set(passage)) for passage in passages]
 
 
 @given(PASSAGES, QUERY, any_settings(), st.data())
 def test_search_over_segments_and_deletions_equals_sorting_a_fresh_index(
-    passages, query, chosen, data
+    passages, query, bm25_settings, data
 ):
     n = len(passages)
     flags = st.lists(st.booleans(), min_size=n, max_size=n)
@@ -136,22 +138,22 @@ def test_search_over_segments_and_deletions_equals_sorting_a_fresh_index(
     living = np.flatnonzero(alive)
     fresh = np.zeros(n)
     if len(living):
-        fresh[living] = flat_scores([passages[i] for i in living], chosen, query)[0]
-    wanted = [i for i in living if allowed[i] and set(query) & set(passages[i])]
-    wanted = sorted(wanted, key=lambda i: (-fresh[i], i))[:k]
+        fresh[living] = flat_scores([passages[i] for i in living], bm25_settings, query)[0]
+    expected = [i for i in living if allowed[i] and set(query) & set(passages[i])]
+    expected = sorted(expected, key=lambda i: (-fresh[i], i))[:k]
 
     edges = [0, *cuts, n]
     masks = [allowed[low:high] for low, high in pairwise(edges)]
-    engine = BM25(segments_of(passages, cuts, alive), chosen)
-    found = engine.query(query).search(k, [PassageMask(mask) for mask in masks])
-    flat, best = ranked(found, edges, k)
-    np.testing.assert_allclose(best, fresh[wanted], rtol=1e-9, atol=1e-12)
-    if chosen.variant == "okapi":
+    engine = BM25(segments_of(passages, cuts, alive), bm25_settings)
+    hits = engine.query(query).search(k, [PassageMask(mask) for mask in masks])
+    flat, best = rank_hits(hits, edges, k)
+    np.testing.assert_allclose(best, fresh[expected], rtol=1e-9, atol=1e-12)
+    if bm25_settings.variant == "okapi":
         # The mean idf is summed in another order, so equal scores may differ in the last bit.
         assert set(flat) <= set(np.flatnonzero(alive & allowed))
     else:
-        assert flat == wanted
-    scores, matches = everything(engine, query)
+        assert flat == expected
+    scores, matches = score_all_passages(engine, query)
     np.testing.assert_allclose(scores, fresh, rtol=1e-9, atol=1e-12)
     assert not matches[~alive].any()
     for index, first in enumerate(edges[:-1]):
@@ -163,22 +165,25 @@ def test_search_over_segments_and_deletions_equals_sorting_a_fresh_index(
 
 
 @pytest.mark.parametrize(
-    "chosen",
+    "bm25_settings",
     [
         *(BM25Settings(name, k1=1.3, b=0.6) for name in ("lucene", "robertson", "atire")),
         *(BM25Settings("bm25+", delta=delta) for delta in (1.0, 0.3)),
         BM25Settings("bm25l", delta=0.5),
     ],
 )
-def test_scores_equal_bm25s_on_passages_that_hold_the_term(chosen):
+def test_scores_equal_bm25s_on_passages_that_hold_the_term(bm25_settings):
     """Elsewhere bm25s adds the weight at frequency zero to bm25+ and bm25l, unlike the papers."""
     corpus = random_corpus(5)
     reference = bm25s.BM25(
-        method=chosen.variant, k1=chosen.k1, b=chosen.b, delta=chosen.delta or 0.5
+        method=bm25_settings.variant,
+        k1=bm25_settings.k1,
+        b=bm25_settings.b,
+        delta=bm25_settings.delta or 0.5,
     )
     reference.index(corpus, show_progress=False)
     for term in ("w0", "w7", "w40"):
-        scores, matches = flat_scores(corpus, chosen, [term])
+        scores, matches = flat_scores(corpus, bm25_settings, [term])
         expected = reference.get_scores([term])
         np.testing.assert_allclose(scores[matches], expected[matches], rtol=2e-5, atol=2e-5)
         assert not scores[~matches].any()
@@ -195,23 +200,25 @@ def test_the_best_k_are_exact_with_many_ties_at_the_boundary(k, terms):
     scores, matches = flat_scores(corpus, BM25Settings(), terms)
     order = sorted(np.flatnonzero(matches), key=lambda i: (-scores[i], i))[:k]
     engine = BM25(segments_of(corpus, cuts))
-    found = engine.query(terms).search(k)
-    assert ranked(found, [0, *cuts], k) == (order, scores[order].tolist())
+    hits = engine.query(terms).search(k)
+    assert rank_hits(hits, [0, *cuts], k) == (order, scores[order].tolist())
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("passages", [[], [[]], [[], []]])
-def test_nothing_is_found_where_there_are_no_words(variant, passages):
+def test_search_of_passages_without_terms_has_no_hits(variant, passages):
     for segments in ([], segments_of(passages)):
         engine = BM25(segments, BM25Settings(variant))
         assert len(engine.query(["a"]).search(3).scores) == 0
-        assert not segments or everything(engine, ["a"])[0].tolist() == [0.0] * len(passages)
+        assert not segments or score_all_passages(engine, ["a"])[0].tolist() == [0.0] * len(
+            passages
+        )
 
 
-def test_statistics_of_a_larger_corpus_change_the_scores_of_a_part():
+def test_scores_use_given_statistics_of_a_larger_corpus():
     corpus = random_corpus(11)
     larger = CorpusStatistics(passages=10_000, mean_length=10.0)
-    part, _ = everything(BM25(segments_of(corpus), statistics=larger), ["w0"])
+    part, _ = score_all_passages(BM25(segments_of(corpus), statistics=larger), ["w0"])
     df = sum("w0" in passage for passage in corpus)
     i = next(i for i, passage in enumerate(corpus) if "w0" in passage)
     expected = formula(
@@ -239,14 +246,14 @@ def test_statistics_of_a_larger_corpus_change_the_scores_of_a_part():
         ({"epsilon": math.inf}, "epsilon"),
     ],
 )
-def test_impossible_settings_are_refused(change, message):
+def test_bm25_settings_out_of_range_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
         BM25Settings(**change)
 
 
 @pytest.mark.parametrize("alive", [None, np.array([True, False])])
 @pytest.mark.parametrize("position", [0, 7])
-def test_impossible_positions_are_named_with_and_without_deletions(alive, position):
+def test_search_refuses_positions_that_do_not_ascend(alive, position):
     postings = Postings.build([["a"], ["a"]])
     postings._positions[1] = position
     engine = BM25([SearchableSegment(postings, alive)])
@@ -259,7 +266,9 @@ def test_the_mean_idf_of_a_vocabulary_does_not_depend_on_the_order_of_its_terms(
     df = chance.integers(1, 900, 50)
     orders = [chance.permutation(df) for _ in range(20)]
     # Added in their order, they differ in the last bits.
-    assert len({float(np.log((1000 - one + 0.5) / (one + 0.5)).mean()) for one in orders}) > 1
-    assert len({mean_okapi_idf(one, 1000) for one in orders}) == 1
-    plain = fmean(math.log((1000 - one + 0.5) / (one + 0.5)) for one in df.tolist())
+    assert (
+        len({float(np.log((1000 - counts + 0.5) / (counts + 0.5)).mean()) for counts in orders}) > 1
+    )
+    assert len({mean_okapi_idf(counts, 1000) for counts in orders}) == 1
+    plain = fmean(math.log((1000 - counts + 0.5) / (counts + 0.5)) for counts in df.tolist())
     assert mean_okapi_idf(df, 1000) == pytest.approx(plain, rel=1e-12)

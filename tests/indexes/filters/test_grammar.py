@@ -70,18 +70,18 @@ def exists(field):
         ("not " * 10_001 + "a exists", Not(exists(A))),
     ],
 )
-def test_the_syntax_tree(text, expected):
+def test_filter_text_is_parsed_into_its_syntax_tree(text, expected):
     assert compile_where(text).expression == expected
 
 
 @pytest.mark.parametrize(("literal", "kind"), [("true", bool), ("1", int), ("1.0", float)])
-def test_equal_values_of_different_types_stay_apart(literal, kind):
+def test_literal_keeps_its_type(literal, kind):
     for operator in ("=", "!=", "contains"):
         comparison = compile_where(f"a {operator} {literal}").expression
         assert type(comparison.values[0]) is kind
 
 
-def test_the_fields_of_a_filter_are_those_of_the_metadata():
+def test_fields_of_a_filter_are_its_metadata_fields_and_id():
     where = compile_where("a.b = 1 or not (c = 2 and id = 'x' and `id` = 1 and title exists)")
     assert where.fields == {"a", "c", "id"}
 
@@ -92,18 +92,18 @@ PERIODS = st.builds(lambda day, length: day[:length], DATES, st.sampled_from([4,
 
 
 @given(DATES, PERIODS, PERIODS)
-def test_a_date_stands_for_all_its_days(day, first, last):
+def test_partial_date_covers_all_its_days(day, first, last):
     def ordered(text):
-        found = compile_where(text).expression
-        parts = found.parts if isinstance(found, Joined) else (found,)
-        return all(COMPARED[one.operator](day, *one.values) for one in parts)
+        expression = compile_where(text).expression
+        parts = expression.parts if isinstance(expression, Joined) else (expression,)
+        return all(COMPARED[comparison.operator](day, *comparison.values) for comparison in parts)
 
     def days(period):
         begin = date.fromisoformat(period + "-01-01"[len(period) - 4 :])
         return [
-            one
-            for one in map(str, (begin + timedelta(n) for n in range(400)))
-            if one.startswith(period)
+            day
+            for day in map(str, (begin + timedelta(n) for n in range(400)))
+            if day.startswith(period)
         ]
 
     assert ordered(f"born before '{first}'") == (day < days(first)[0])
@@ -112,7 +112,7 @@ def test_a_date_stands_for_all_its_days(day, first, last):
     assert ordered(f"born between '{first}' and '{last}'") == among
 
 
-def test_names_of_operators_are_names_of_fields_too():
+def test_operator_words_can_be_field_names():
     where = compile_where("before before '2020' and is is null and between between 1 and 2")
     assert where.fields == {"before", "is", "between"}
 
@@ -126,7 +126,7 @@ def test_names_of_operators_are_names_of_fields_too():
         ).map(" ".join),
     )
 )
-def test_any_text_is_parsed_or_refused_at_a_character(text):
+def test_arbitrary_text_is_parsed_or_refused_with_a_position(text):
     try:
         compile_where(text)
     except FilterError as caught:
@@ -142,7 +142,7 @@ def test_any_text_is_parsed_or_refused_at_a_character(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "position", "expected", "found"),
+    ("text", "position", "expected", "offending"),
     [
         ("", 0, "a field name", "the end of the filter"),
         ("year", 4, "an operator", "the end of the filter"),
@@ -178,16 +178,16 @@ def test_any_text_is_parsed_or_refused_at_a_character(text):
     ],
 )
 def test_an_error_points_at_the_character_and_says_what_was_expected(
-    text, position, expected, found
+    text, position, expected, offending
 ):
     with pytest.raises(FilterError) as caught:
         compile_where(text)
     message = str(caught.value)
     assert caught.value.position == position
     assert message.startswith(f"filter, character {position + 1}: expected ")
-    wanted, shown = message.split(", found ")
-    assert expected in wanted
-    assert found in shown
+    stated_expected, stated_found = message.split(", found ")
+    assert expected in stated_expected
+    assert offending in stated_found
     assert len(message) < 200
 
 
@@ -222,7 +222,7 @@ def mismatch(documents, text):
     """What is said of a filter over the metadata of some documents."""
 
     def has_type(name, types):
-        values = [one.get(name) for one in documents]
+        values = [document.get(name) for document in documents]
         return any(
             is_number(value) if type_ == "number" else isinstance(value, TYPES[type_])
             for value in values
@@ -249,12 +249,12 @@ def mismatch(documents, text):
         (1, "f exists and f.g exists and f = null and f in (null, 1) and g = 'x'", None),
     ],
 )
-def test_the_types_that_are_there_are_named(value, text, types):
+def test_type_mismatch_names_the_stored_and_the_wanted_types(value, text, types):
     expected = types and f"the field 'f' has {types}"
     assert mismatch([{"f": value, "g": None}], text) == expected
 
 
-def test_several_types_odd_names_and_the_id_of_a_document():
+def test_type_mismatch_covers_several_types_control_characters_and_id():
     several = [{"f": 1}, {"f": ["a"]}]
     assert mismatch(several, "f = 'a'") == "the field 'f' has numbers and lists and no strings"
     assert mismatch([{"\x1b": 1}], "`\x1b` = '7'") == r"the field '\x1b' has numbers and no strings"
@@ -263,15 +263,15 @@ def test_several_types_odd_names_and_the_id_of_a_document():
 
 
 @given(LEAVES, DOCUMENTS, st.randoms(use_true_random=False))
-def test_what_is_named_matches_nothing_and_what_is_not_could(node, documents, rng):
-    metadata = [one["metadata"] for one in documents]
-    said = mismatch(metadata, render(node, rng))
+def test_filter_with_a_type_mismatch_matches_no_document(node, documents, rng):
+    metadata = [document["metadata"] for document in documents]
+    message = mismatch(metadata, render(node, rng))
     operator, (kind, path), literal = node
     literals = literal if operator == "in" else [literal]
-    if said is not None and operator not in ("!=", "<>", "in"):
-        assert not any(evaluate(node, one) for one in documents)
+    if message is not None and operator not in ("!=", "<>", "in"):
+        assert not any(evaluate(node, document) for document in documents)
     if operator in ("=", "in") and kind == "path" and len(path) == 1:
-        present = [one[path[0]] for one in metadata if one.get(path[0]) is not None]
+        present = [document[path[0]] for document in metadata if document.get(path[0]) is not None]
         alike = [any(type(x) is type(y) or (is_number(x) and is_number(y)) for x in present)
                  for y in literals if y is not None]  # fmt: skip
-        assert (said is None) == (not present or all(alike))
+        assert (message is None) == (not present or all(alike))

@@ -19,8 +19,12 @@ from tests.indexes.index_samples import SETTINGS, commit, document, make_index, 
 def stored(folder):
     with viewing(folder) as view:
         return {
-            one.id: (one.text, one.metadata, view.vectors([p for p, *_ in one.passages]).tolist())
-            for one in view.documents()
+            document.id: (
+                document.text,
+                document.metadata,
+                view.vectors([p for p, *_ in document.passages]).tolist(),
+            )
+            for document in view.documents()
         }
 
 
@@ -45,13 +49,13 @@ def target(tmp_path):
     return tmp_path / "copy"
 
 
-def test_the_copy_is_sound_and_shares_the_files_that_never_change(folder, target, tmp_path):
-    made = snapshot_index(folder, target)
+def test_snapshot_is_sound_and_links_segment_files(folder, target, tmp_path):
+    snapshot = snapshot_index(folder, target)
     assert verify(target) == []
     assert stored(target) == stored(folder)
-    assert (made.generation, made.documents, made.segments) == (3, 3, 2)
+    assert (snapshot.generation, snapshot.documents, snapshot.segments) == (3, 3, 2)
     shared = files(folder / "segments")
-    assert (made.linked, made.copied) == (len(shared), 0)
+    assert (snapshot.linked, snapshot.copied) == (len(shared), 0)
     for path in shared:
         assert path.samefile(target / path.relative_to(folder))
     # With the empty log that users need who cannot write there.
@@ -65,7 +69,7 @@ def test_the_copy_is_sound_and_shares_the_files_that_never_change(folder, target
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "my.index"]
 
 
-def test_copy_and_index_then_change_apart_from_each_other(folder, target):
+def test_snapshot_and_index_change_independently(folder, target):
     before = stored(folder)
     snapshot_index(folder, target)
     with FolderWriter(folder) as writer:
@@ -80,13 +84,13 @@ def test_copy_and_index_then_change_apart_from_each_other(folder, target):
 
 
 @pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK])
-def test_files_are_copied_where_they_cannot_be_linked(folder, target, monkeypatch, code):
+def test_snapshot_copies_files_that_cannot_be_linked(folder, target, monkeypatch, code):
     def refuse(*_):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "link", refuse)
-    made = snapshot_index(folder, target)
-    assert (made.linked, made.copied) == (0, len(files(folder / "segments")))
+    snapshot = snapshot_index(folder, target)
+    assert (snapshot.linked, snapshot.copied) == (0, len(files(folder / "segments")))
     shutil.rmtree(folder)
     assert verify(target) == []
     assert set(stored(target)) == {"a", "b", "c"}
@@ -106,24 +110,22 @@ def meanwhile(monkeypatch, change, times=1):
     return done
 
 
-def test_where_a_merge_takes_segments_away_a_later_commit_is_copied(folder, target, monkeypatch):
+def test_snapshot_during_a_merge_copies_a_later_commit(folder, target, monkeypatch):
     def change():
         with FolderWriter(folder) as writer:
             commit(writer, document(f"e{len(done)}", "new stones"))
             writer.compact()
 
     done = meanwhile(monkeypatch, change, times=3)
-    made = snapshot_index(folder, target)
+    snapshot = snapshot_index(folder, target)
     assert len(done) == 3
     assert set(stored(target)) == {"a", "b", "c", "e1", "e2", "e3"}
-    assert (made.segments, made.documents) == (1, 6)
-    assert len(files(target / "segments")) == made.linked
+    assert (snapshot.segments, snapshot.documents) == (1, 6)
+    assert len(files(target / "segments")) == snapshot.linked
     assert verify(target) == []
 
 
-def test_where_the_index_is_made_anew_meanwhile_the_new_one_is_copied(
-    folder, target, tmp_path, monkeypatch
-):
+def test_snapshot_during_a_replacement_copies_the_new_index(folder, target, tmp_path, monkeypatch):
     new = make_index(tmp_path / "new", [document("x", "other")])
     meanwhile(monkeypatch, lambda: replace_folder(new, folder))
     snapshot_index(folder, target)
@@ -131,7 +133,7 @@ def test_where_the_index_is_made_anew_meanwhile_the_new_one_is_copied(
     assert verify(target) == []
 
 
-def test_a_damaged_index_is_not_copied_and_the_line_names_its_own_file(folder, target, tmp_path):
+def test_snapshot_of_a_damaged_index_is_refused_naming_the_original_file(folder, target, tmp_path):
     vectors = folder / "segments" / "000001" / "vectors.npy"
     content = vectors.read_bytes()
     vectors.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
@@ -145,7 +147,7 @@ def test_a_damaged_index_is_not_copied_and_the_line_names_its_own_file(folder, t
     assert [path.name for path in tmp_path.iterdir()] == ["my.index"]
 
 
-def test_an_empty_folder_is_taken_and_an_empty_index_copied(tmp_path, target):
+def test_snapshot_of_an_empty_index_into_an_empty_folder(tmp_path, target):
     with FolderWriter(tmp_path / "empty", create=SETTINGS):
         pass
     target.mkdir()
@@ -153,18 +155,18 @@ def test_an_empty_folder_is_taken_and_an_empty_index_copied(tmp_path, target):
     assert verify(target) == []
 
 
-def test_places_that_hold_something_are_refused(folder, target, tmp_path):
+def test_snapshot_into_an_unsuitable_place_is_refused(folder, target, tmp_path):
     target.mkdir()
     (target / "notes.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
-    for place, found in (
+    for place, message in (
         (target, r"found 'notes\.txt'"),
         (tmp_path / "file", "found a file"),
         (tmp_path / "no" / "where", "make the folder"),
         (folder, "the index itself"),
         (folder / "inside", "the index itself"),
     ):
-        with pytest.raises(ConfigError, match=found):
+        with pytest.raises(ConfigError, match=message):
             snapshot_index(folder, place)
     with pytest.raises(NotAnIndexError):
         snapshot_index(tmp_path / "nothing", tmp_path / "other")

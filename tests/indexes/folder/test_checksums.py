@@ -43,7 +43,7 @@ def guard_of(array, sums=None):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_sum_is_that_of_the_words_of_its_block(size):
+def test_block_sum_equals_the_sum_of_its_64_bit_words(size):
     content = noise(size).tobytes()
     expected = []
     for start in range(0, size, BLOCK):
@@ -55,7 +55,7 @@ def test_a_sum_is_that_of_the_words_of_its_block(size):
 
 
 @given(st.integers(1, 5 * BLOCK), st.data(), st.integers(1, 255))
-def test_any_changed_byte_changes_the_sum_of_its_block_and_no_other(size, data, flip):
+def test_changed_byte_changes_only_the_sum_of_its_block(size, data, flip):
     place = data.draw(st.integers(0, size - 1))
     content = noise(size)
     before = sums_of(content)
@@ -67,7 +67,7 @@ def test_any_changed_byte_changes_the_sum_of_its_block_and_no_other(size, data, 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_file_is_summed_as_its_content_is(tmp_path, size):
+def test_file_sums_equal_the_sums_of_the_content(tmp_path, size):
     content = noise(size)
     (tmp_path / "plain").write_bytes(content.tobytes())
     np.testing.assert_array_equal(file_sums(tmp_path / "plain"), sums_of(content))
@@ -95,7 +95,7 @@ def test_a_large_file_is_summed_in_bounded_memory(tmp_path):
     st.booleans(),
     st.data(),
 )
-def test_a_changed_byte_is_found_by_who_reads_its_row(form, blocks, altered, data):
+def test_guard_finds_a_changed_byte_in_the_rows_that_are_read(form, blocks, altered, data):
     """Rows, ranges and many ranges, of rows that fill, divide or cross blocks."""
     dtype, columns = form
     row_bytes = int(np.dtype(dtype).itemsize * np.prod(columns, dtype=int))
@@ -106,35 +106,35 @@ def test_a_changed_byte_is_found_by_who_reads_its_row(form, blocks, altered, dat
     if altered:
         content[row * row_bytes + data.draw(st.integers(0, row_bytes - 1))] ^= 0x10
     array = content.view(dtype).reshape(count, *columns)
-    others = data.draw(st.lists(st.integers(0, count - 1), max_size=3))
+    other_rows = data.draw(st.lists(st.integers(0, count - 1), max_size=3))
     before, after = data.draw(st.integers(0, row)), data.draw(st.integers(row + 1, count))
-    for way in ("rows", "range"):
+    for check in ("rows", "range"):
         guard = guard_of(array, sums)
         for _ in range(2):
             try:
-                if way == "rows":
-                    guard.check_rows(np.array([*others, row], np.uint32))
+                if check == "rows":
+                    guard.check_rows(np.array([*other_rows, row], np.uint32))
                 else:
                     guard.check(before, after)
             except DamagedIndexError:
-                assert altered, way
+                assert altered, check
             else:
-                assert not altered, way
+                assert not altered, check
 
 
 def test_each_block_is_compared_once(monkeypatch):
     summed = 0
 
-    def counted(content):
+    def count_blocks_summed(content):
         nonlocal summed
-        found = sums_of_content(content)
-        summed += len(found)
-        return found
+        sums = sums_of_content(content)
+        summed += len(sums)
+        return sums
 
     sums_of_content = block_sums.block_sums
     array = noise(20 * BLOCK + 5).view(np.uint8)
     guard = guard_of(array)
-    monkeypatch.setattr(block_sums, "block_sums", counted)
+    monkeypatch.setattr(block_sums, "block_sums", count_blocks_summed)
     guard.check(BLOCK, 3 * BLOCK)
     assert (summed, guard.complete) == (2, False)
     guard.check(BLOCK + 1, 3 * BLOCK - 1)
@@ -148,7 +148,7 @@ def test_each_block_is_compared_once(monkeypatch):
     assert summed == 0
 
 
-def test_rows_that_do_not_exist_are_passed_over():
+def test_guard_ignores_rows_outside_the_array():
     guard = guard_of(noise(3 * BLOCK))
     guard.check(-5, 0)
     guard.check(3 * BLOCK, 4 * BLOCK)
@@ -158,7 +158,7 @@ def test_rows_that_do_not_exist_are_passed_over():
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 384), (0, 2)])
-def test_an_empty_array_has_nothing_to_compare(shape):
+def test_guard_of_an_empty_array_is_complete(shape):
     guard = guard_of(np.empty(shape, np.float32))
     assert guard.complete
     guard.check()
@@ -192,7 +192,7 @@ def written(tmp_path):
     return write_segment(segment_folder(tmp_path, 1), np.arange(N), VECTORS, TOKENS)
 
 
-def test_large_files_have_sums_in_the_order_of_their_names(tmp_path, written):
+def test_segment_stores_block_sums_of_large_files_in_name_order(tmp_path, written):
     folder = segment_folder(tmp_path, 1)
     manifest = manifest_of(folder)
     assert SUMS_FILE in manifest["files"]
@@ -209,7 +209,7 @@ def test_large_files_have_sums_in_the_order_of_their_names(tmp_path, written):
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_changed_byte_is_found_by_who_reads_it(tmp_path, written, name):
+def test_reading_a_changed_byte_of_a_large_file_is_refused(tmp_path, written, name):
     path = segment_folder(tmp_path, 1) / name
     READS[name](open_segment(tmp_path, 1, written))
     flip(path, path.stat().st_size // 2)
@@ -218,7 +218,7 @@ def test_a_changed_byte_is_found_by_who_reads_it(tmp_path, written, name):
         READS[name](segment)
 
 
-def test_altered_sums_are_named_themselves(tmp_path, written):
+def test_altered_sums_file_is_named(tmp_path, written):
     path = segment_folder(tmp_path, 1) / SUMS_FILE
     # Like a file that is too large to be checked on opening: only its facts are read then.
     segment = open_segment(tmp_path, 1, written)
@@ -248,7 +248,7 @@ def sealed(folder, manifest):
     return hashlib.sha256(content).hexdigest()
 
 
-def test_a_segment_of_an_earlier_release_does_without(tmp_path, written):
+def test_segment_without_sums_is_read_unchecked(tmp_path, written):
     del written
     segment = open_segment(tmp_path, 1, without_sums(segment_folder(tmp_path, 1)))
     for name, read in READS.items():
@@ -257,7 +257,7 @@ def test_a_segment_of_an_earlier_release_does_without(tmp_path, written):
     assert segment.vectors_guard.complete
 
 
-def test_as_many_sums_as_blocks_are_asked_for(tmp_path, written):
+def test_wrong_number_of_block_sums_is_refused(tmp_path, written):
     del written
     folder = segment_folder(tmp_path, 1)
     manifest = manifest_of(folder)
@@ -288,7 +288,7 @@ def test_merged_segments_have_sums_that_verify_recomputes(index, structure):
     assert verify(index) == []
 
 
-def test_sums_that_were_wrong_from_the_start_are_found_by_verify(index):
+def test_verify_finds_sums_that_were_written_wrong(index):
     with pytest.MonkeyPatch.context() as patch, FolderWriter(index) as writer:
         patch.setattr("indexes.folder.checksums.file_sums", lambda path: file_sums(path) + 1)
         writer.compact()
@@ -312,17 +312,17 @@ def test_a_changed_byte_of_a_structure_changes_no_answer(index, structure):
     content = path.read_bytes()
     named = (live.segment.number, live.segment.manifest)
     queries = np.asarray(live.segment.vectors[::40])
-    few = PassageMask(np.arange(len(live.segment.ids)) % 2 == 0)
+    every_second = PassageMask(np.arange(len(live.segment.ids)) % 2 == 0)
 
     def answers(effort):
         segment = open_segment(index, *named)
         assert segment.structure.structure is not None
-        found = []
-        for allowed in (None, few):
-            found += segment.structure.structure.searcher.search(
+        results = []
+        for allowed in (None, every_second):
+            results += segment.structure.structure.searcher.search(
                 segment.vectors, queries, 3, allowed, effort, segment.vectors_guard
             )
-        return [(positions.tolist(), scores.tolist()) for positions, scores in found]
+        return [(positions.tolist(), scores.tolist()) for positions, scores in results]
 
     whole = {effort: answers(effort) for effort in (1, 4)}
     named_right = []
@@ -338,7 +338,7 @@ def test_a_changed_byte_of_a_structure_changes_no_answer(index, structure):
     assert all(named_right)
 
 
-def test_only_the_lists_that_are_read_are_checked(index):
+def test_search_checks_only_the_inverted_lists_that_it_reads(index):
     with FolderWriter(index) as writer:
         writer.rebuild(StructureSettings("IVF8,Flat"))
         (live,) = writer.segments()
@@ -361,7 +361,7 @@ def test_only_the_lists_that_are_read_are_checked(index):
     st.lists(st.tuples(*[st.integers(0, 2**60)] * 3), max_size=3),
     *(st.text(), st.none() | st.text(), st.text(), st.text(), st.binary(), st.text()),
 )
-def test_the_checksum_of_a_document_is_that_of_its_json(
+def test_document_checksum_is_the_hash_of_its_json(
     passages, id_, title, text, metadata, content_hash, outline
 ):
     parts = [id_, title, text, metadata, content_hash.hex(), passages, *filter(None, [outline])]

@@ -86,16 +86,22 @@ def test_a_reader_cannot_write(index):
         (lambda folder: (folder.rmdir(), folder.write_text("mine")), "found a file", False),
         (lambda folder: (folder / "thesis.txt").write_text("mine"), "not an index", False),
         *(
-            (lambda folder, made=made: alter(folder, made), "not an index", True)
-            for made in ("CREATE TABLE photos (name TEXT)", "PRAGMA journal_mode=WAL")
+            (lambda folder, statement=statement: alter(folder, statement), "not an index", True)
+            for statement in ("CREATE TABLE photos (name TEXT)", "PRAGMA journal_mode=WAL")
         ),
         *(
-            (lambda folder, held=held: (folder / DATABASE_FILE).write_bytes(held), "no", True)
-            for held in (b"", b"short", b"no database at all" * 100)
+            (
+                lambda folder, content=content: (folder / DATABASE_FILE).write_bytes(content),
+                "no",
+                True,
+            )
+            for content in (b"", b"short", b"no database at all" * 100)
         ),
     ],
 )
-def test_what_is_no_index_is_refused_and_left_as_it_is(tmp_path, arrange, message, is_free):
+def test_opening_something_else_than_an_index_is_refused_and_changes_nothing(
+    tmp_path, arrange, message, is_free
+):
     folder = tmp_path / "index"
     folder.mkdir()
     arrange(folder)
@@ -126,7 +132,7 @@ def test_a_newer_format_is_refused_with_both_versions(index):
 
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.soak)])
-def test_a_creation_cut_short_at_any_statement_is_done_again(tmp_path, every):
+def test_creation_killed_at_any_statement_is_repeated(tmp_path, every):
     complete = []
     for statement in range(200):
         folder = tmp_path / str(statement)
@@ -149,7 +155,7 @@ def test_a_creation_cut_short_at_any_statement_is_done_again(tmp_path, every):
     assert complete == [False] * (len(complete) - 1) + [True]
 
 
-def test_an_index_whose_header_is_in_the_log_alone_is_found(tmp_path):
+def test_index_with_its_header_only_in_the_log_is_recognized(tmp_path):
     class Dying(sqlite3.Connection):
         def close(self):
             os._exit(9)
@@ -194,12 +200,12 @@ def answer_requests(folder, pipe, user):
                 continue
             reader = reader or FolderReader(folder)
             with reader.view() as view:
-                found = texts_in(view)
+                texts_seen = texts_in(view)
                 if request == "begin":
                     pipe.send("begun")
                     pipe.recv()
-                    found = texts_in(view)
-            pipe.send([found, verify(folder)])
+                    texts_seen = texts_in(view)
+            pipe.send([texts_seen, verify(folder)])
         except RetrieverError as error:
             pipe.send(f"{type(error).__name__}: {error}")
 
@@ -246,7 +252,7 @@ def shared(open_to_all):
     return folder
 
 
-def test_a_folder_that_cannot_be_written_can_be_read(shared):
+def test_read_only_folder_can_be_read(shared):
     before = sorted(path.name for path in shared.iterdir())
     for path in [shared, *shared.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -278,7 +284,7 @@ def test_a_user_who_cannot_write_sees_every_commit(shared, log):
 
 
 @pytest.mark.parametrize("log", [True, False])
-def test_a_view_of_a_user_who_cannot_write_is_one_commit_or_an_error(open_to_all, log):
+def test_view_of_a_read_only_user_is_one_commit_or_an_error(open_to_all, log):
     many = {f"{i:03}": f"text {i}" for i in range(300)}
     folder = make_index(open_to_all / "index", [document(id_, many[id_]) for id_ in many])
     if not log:
@@ -288,13 +294,13 @@ def test_a_view_of_a_user_who_cannot_write_is_one_commit_or_an_error(open_to_all
         with FolderWriter(folder) as writer:
             writer.delete(list(many)[1:])
             writer.compact()
-        found = ask("end")
+        answer = ask("end")
         if log:
-            assert found[0] == many
+            assert answer[0] == many
         else:
             # Nothing locks the file that the writer changed.
-            assert found.startswith("StorageError: ")
-            assert "changed while it was read without locks" in found
+            assert answer.startswith("StorageError: ")
+            assert "changed while it was read without locks" in answer
         assert ask("read") == [{"000": "text 0"}, []]
 
 
@@ -319,7 +325,7 @@ def test_a_user_who_cannot_write_waits_for_a_writer_that_is_opening_the_index(sh
         going_on.join()
 
 
-def test_a_user_who_can_write_the_folder_alone_leaves_no_files_in_the_writers_way(shared):
+def test_user_who_can_write_only_the_folder_leaves_no_files_that_block_the_writer(shared):
     without_log(shared).chmod(0o777)
     before = sorted(shared.iterdir())
     with another_process(shared) as ask:
@@ -360,7 +366,7 @@ def test_the_log_of_a_writer_that_was_killed_is_read_or_the_error_says_who_can(s
     assert texts(shared) == {"a": "apple", "c": "cherry"}
 
 
-def test_without_space_an_index_is_read_and_the_log_of_a_killed_writer_not_passed_over(index):
+def test_on_a_full_disk_an_index_is_read_and_a_killed_writers_log_is_not_ignored(index):
     with another_process(index, user=None) as ask:
         ask("fill the disk")
         without_log(index)
@@ -375,7 +381,7 @@ def test_without_space_an_index_is_read_and_the_log_of_a_killed_writer_not_passe
 
 
 @pytest.mark.parametrize("below", ["", "index"])
-def test_a_file_where_the_index_is_to_be_made_is_in_the_way(tmp_path, below):
+def test_creating_an_index_over_a_file_is_refused(tmp_path, below):
     (tmp_path / "notes.txt").write_text("mine")
     refused = pytest.raises(StorageError, match=r"notes\.txt.*a file is in the way")
     with refused, FolderWriter(tmp_path / "notes.txt" / below, {}):
@@ -396,7 +402,7 @@ with FolderWriter(Path(sys.argv[1])) as writer:
 
 
 @pytest.mark.parametrize("look", [is_index, verify, texts, write])
-def test_looking_at_an_index_leaves_the_locks_of_its_readers(index, look):
+def test_is_index_keeps_the_locks_of_readers(index, look):
     """A process that opens and closes the file itself drops its own connections' locks."""
     with closing(FolderReader(index)) as reader:
         with reader.view():
@@ -440,7 +446,7 @@ def test_an_altered_setting_is_found(index, database, statement):
         check_settings(read_settings(database), index)
 
 
-def test_what_is_written_is_sealed_with_it(index, database):
+def test_writing_settings_updates_their_seal(index, database):
     write_setting(database, "note", {"ü": [1, None]})
     assert json.loads(read_settings(database)["note"]) == {"ü": [1, None]}
     check_settings(read_settings(database), index)

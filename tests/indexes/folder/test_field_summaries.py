@@ -28,26 +28,30 @@ def index(request, tmp_path, fake_encoder):
 
 
 def test_fields_have_the_types_values_and_ranges_of_all_documents(index):
-    held = [document.metadata for document in index]
-    found = {one.name: one for one in index.fields()}
-    for one, expected in zip(found.values(), summaries_of(held), strict=True):
-        assert one._replace(distinct=0) == expected._replace(distinct=0)
-    for name, one in found.items():
-        values = [metadata[name] for metadata in held if metadata.get(name) is not None]
-        assert set(one.types) == {TYPES[type(value)] for value in values}
+    documents_metadata = [document.metadata for document in index]
+    fields = {field.name: field for field in index.fields()}
+    for field, expected in zip(fields.values(), summaries_of(documents_metadata), strict=True):
+        assert field._replace(distinct=0) == expected._replace(distinct=0)
+    for name, field in fields.items():
+        values = [
+            metadata[name] for metadata in documents_metadata if metadata.get(name) is not None
+        ]
+        assert set(field.types) == {TYPES[type(value)] for value in values}
         numbers = [value for value in values if type(value) in (int, float)]
-        assert one.range == ((min(numbers), max(numbers)) if numbers else None)
+        assert field.range == ((min(numbers), max(numbers)) if numbers else None)
     years = (2000, 2001, 2002, 2003, 2004)
-    assert found["year"] == FieldSummary("year", ("number",), years, True, (2000, 2004), 5)
-    assert (found["ok"].values, found["tags"].values) == ((False, True), ("a", 0, 1, 2))
-    assert found["url"].values == tuple(sorted(one["url"] for one in held)[:12])
-    assert not found["url"].complete
+    assert fields["year"] == FieldSummary("year", ("number",), years, True, (2000, 2004), 5)
+    assert (fields["ok"].values, fields["tags"].values) == ((False, True), ("a", 0, 1, 2))
+    assert fields["url"].values == tuple(sorted(row["url"] for row in documents_metadata)[:12])
+    assert not fields["url"].complete
     index.delete_where("year = 2004")
-    (year,) = (one for one in index.fields() if one.name == "year")
+    (year,) = (field for field in index.fields() if field.name == "year")
     assert (year.values, year.range) == (years[:4], (2000, 2003))
 
 
-def test_of_many_values_too_long_to_be_kept_the_first_are_read(tmp_path, fake_encoder, monkeypatch):
+def test_types_of_long_values_are_read_from_a_limited_number_of_documents(
+    tmp_path, fake_encoder, monkeypatch
+):
     monkeypatch.setattr("indexes.folder.facets._UNKEPT_READ", 600)
     with Index.create(tmp_path / "index") as index:
         index.add({"id": f"{i:03}", "text": f"text {i}", "f": "x" * 2000} for i in range(600))

@@ -18,11 +18,11 @@ from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import NewDocument
 from tests.indexes.column_samples import (
-    allowed,
-    allowed_by_documents,
-    allowed_to,
+    allowed_ids,
+    allowed_ids_by_documents,
+    allowed_ids_of,
     documents_refused,
-    matching,
+    matching_ids,
     numbered,
 )
 from tests.indexes.index_samples import SETTINGS, alter, commit, document, make_index
@@ -77,7 +77,7 @@ def perform(writer, step):
     rng=st.randoms(use_true_random=False),
     pending=st.sampled_from([0, 3, 512]),
 )
-def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
+def test_metadata_values_agree_with_documents_after_random_changes(
     tmp_path_factory, steps, filters, rng, pending
 ):
     folder = tmp_path_factory.mktemp("life") / "index"
@@ -95,19 +95,26 @@ def test_a_life_of_an_index_leaves_values_that_agree_with_the_documents(
             stored = list(view.documents())
             for node in filters:
                 text = render(node, rng)
-                matching = [
-                    one
-                    for one in stored
-                    if evaluate(node, {"id": one.id, "title": one.title, "metadata": one.metadata})
+                matching_ids = [
+                    document
+                    for document in stored
+                    if evaluate(
+                        node,
+                        {"id": document.id, "title": document.title, "metadata": document.metadata},
+                    )
                 ]
-                expected = [passage for one in matching for passage, *_ in one.passages]
-                assert allowed_to(reader, text) == sorted(expected), text
-                assert list(view.documents(compile_where(text))) == matching
-            metadata = [one.metadata for one in stored]
+                expected = [
+                    passage for document in matching_ids for passage, *_ in document.passages
+                ]
+                assert allowed_ids_of(reader, text) == sorted(expected), text
+                assert list(view.documents(compile_where(text))) == matching_ids
+            metadata = [document.metadata for document in stored]
             for name in NAMES:
-                held = {TYPES[type(one[name])] for one in metadata if one.get(name) is not None}
-                assert {type_ for type_ in TYPES.values() if view.has_type(name, [type_])} == held
-                assert view.has_type(name, ["array", "number"]) == bool(held & {"array", "number"})
+                types = {
+                    TYPES[type(values[name])] for values in metadata if values.get(name) is not None
+                }
+                assert {type_ for type_ in TYPES.values() if view.has_type(name, [type_])} == types
+                assert view.has_type(name, ["array", "number"]) == bool(types & {"array", "number"})
 
 
 def database(documents):
@@ -115,9 +122,9 @@ def database(documents):
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE documents (doc, id TEXT PRIMARY KEY, title TEXT, metadata)")
     connection.execute("CREATE TABLE passages (passage, doc)")
-    for number, one in enumerate(documents):
-        metadata = json.dumps(one["metadata"], ensure_ascii=number % 2 == 0)
-        row = (number, f"{one['id']}-{number}", one["title"], metadata)
+    for number, row_document in enumerate(documents):
+        metadata = json.dumps(row_document["metadata"], ensure_ascii=number % 2 == 0)
+        row = (number, f"{row_document['id']}-{number}", row_document["title"], metadata)
         connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
         connection.execute("INSERT INTO passages VALUES (?, ?)", (number, number))
     return connection
@@ -132,12 +139,12 @@ def test_filters_agree_with_an_independent_evaluator(node, documents, rng):
             for number, each in enumerate(documents)
             if evaluate(node, {**each, "id": f"{each['id']}-{number}"})
         ]
-        assert matching(connection, text) == expected, text
+        assert matching_ids(connection, text) == expected, text
 
 
 def matches(text, metadata, title=None):
     with closing(database([{"id": "d", "title": title, "metadata": metadata}])) as connection:
-        return matching(connection, text) == [0]
+        return matching_ids(connection, text) == [0]
 
 
 def test_a_condition_on_id_uses_the_index_of_the_table():
@@ -162,7 +169,7 @@ def test_a_condition_on_id_uses_the_index_of_the_table():
         '"].b["',
     ],
 )
-def test_a_hostile_name_or_value_is_bound(hostile):
+def test_hostile_names_and_values_are_bound_as_parameters(hostile):
     field, value = quoted(hostile, "`"), quoted(hostile, "'")
     condition = condition_of(compile_where(f"{field}.{field} = {value}").expression)
     assert condition == replace(
@@ -175,7 +182,7 @@ def test_a_hostile_name_or_value_is_bound(hostile):
 
 
 @pytest.mark.parametrize("text", LARGEST)
-def test_what_the_limits_allow_runs(text):
+def test_largest_allowed_filters_run(text):
     assert not matches(text, {"a": 2, "b": 2})
 
 
@@ -183,8 +190,8 @@ def test_a_filter_on_metadata_reads_no_document(tmp_path):
     folder = make_index(tmp_path / "index", numbered(5), numbered(3, first=5))
     assert alter(folder, "UPDATE documents SET metadata = 'not read'") == 8
     with documents_refused():
-        assert allowed(folder, "n >= 2 and n < 6") == [3, 4, 5, 6]
-        assert allowed(folder, "not (n < 7 or other = 1)") == [8]
+        assert allowed_ids(folder, "n >= 2 and n < 6") == [3, 4, 5, 6]
+        assert allowed_ids(folder, "not (n < 7 or other = 1)") == [8]
 
 
 @pytest.mark.parametrize(
@@ -200,10 +207,10 @@ def test_a_filter_on_metadata_reads_no_document(tmp_path):
 def test_a_field_that_no_document_has_is_absent_in_all(tmp_path, text, expected):
     folder = make_index(tmp_path / "index", numbered(2))
     with documents_refused():
-        assert allowed(folder, text) == expected
+        assert allowed_ids(folder, text) == expected
 
 
-def test_values_that_are_too_long_to_be_kept_are_read_from_their_documents(tmp_path):
+def test_filter_reads_values_too_long_to_be_stored_from_documents(tmp_path):
     long, nul = "x" * 2000, "a\0b"
     folder = make_index(
         tmp_path / "index",
@@ -219,20 +226,20 @@ def test_values_that_are_too_long_to_be_kept_are_read_from_their_documents(tmp_p
         "f > 'x'",
         "f = 1 or f like '%xx'",
     ):
-        assert allowed(folder, text) == allowed_by_documents(folder, text), text
+        assert allowed_ids(folder, text) == allowed_ids_by_documents(folder, text), text
 
 
-def test_two_fields_that_sqlite_takes_for_one_are_filtered_as_it_does(tmp_path):
+def test_field_names_equal_up_to_a_nul_are_filtered_as_by_sqlite(tmp_path):
     folder = make_index(
         tmp_path / "index",
         [document("a", "one", {"f\0x": 1}), document("b", "two", {"f": 2, "f\0x": 1})],
     )
     for text in ("f = 1", "f = 2", "f exists", "not f = 2"):
-        assert allowed(folder, text) == allowed_by_documents(folder, text), text
+        assert allowed_ids(folder, text) == allowed_ids_by_documents(folder, text), text
     assert verify(folder) == []
 
 
-def test_a_condition_that_many_values_meet(tmp_path, monkeypatch):
+def test_condition_on_many_values_is_filtered_with_and_without_ranks(tmp_path, monkeypatch):
     """With ranks, and without them where a segment is too large to keep any."""
     chance = random.Random(4)
     documents = [
@@ -249,7 +256,7 @@ def test_a_condition_that_many_values_meet(tmp_path, monkeypatch):
                 'n like "1%" or n < 99',
                 "n > 9 and n < 44",
             ):
-                assert allowed_to(reader, text) == allowed_by_documents(folder, text), text
+                assert allowed_ids_of(reader, text) == allowed_ids_by_documents(folder, text), text
 
 
 @pytest.mark.parametrize(
@@ -263,19 +270,19 @@ def test_a_condition_that_many_values_meet(tmp_path, monkeypatch):
         "UPDATE metadata_values SET segment = 1, value = value + 0.0",
     ],
 )
-def test_a_filter_names_the_database_where_a_value_was_altered(tmp_path, statement):
+def test_filter_over_an_altered_value_is_damage_of_the_database(tmp_path, statement):
     folder = make_index(
         tmp_path / "index", [document(f"d{i}", f"t{i}", {"n": i, "m": -i}) for i in range(3)]
     )
     assert alter(folder, statement) > 0
     for text in ("n < 90 or m > 9", "m > -90 and n exists"):
         with pytest.raises(DamagedIndexError, match=r"index\.sqlite: ") as caught:
-            allowed(folder, text)
+            allowed_ids(folder, text)
         assert "\n" not in str(caught.value)
     assert verify(folder) != []
 
 
-def test_values_are_written_again_in_batches(tmp_path, monkeypatch):
+def test_metadata_values_are_rebuilt_in_batches(tmp_path, monkeypatch):
     documents = [document(f"d{i}", f"t{i}", {"n": i % 3, "m": i}) for i in range(8)]
     folder = make_index(tmp_path / "index", documents)
     with FolderWriter(folder) as writer:
@@ -286,10 +293,10 @@ def test_values_are_written_again_in_batches(tmp_path, monkeypatch):
         writer.compact()
     assert verify(folder) == []
     for text in ("n = 1", "m > 2", "n = 2 or m = 7"):
-        assert allowed(folder, text) == allowed_by_documents(folder, text)
+        assert allowed_ids(folder, text) == allowed_ids_by_documents(folder, text)
 
 
-def test_an_altered_value_is_named_when_a_commit_would_change_it(tmp_path):
+def test_commit_refuses_to_change_an_altered_value(tmp_path):
     folder = make_index(tmp_path / "index", numbered(3))
     assert alter(folder, "UPDATE metadata_values SET passages = passages + 1") == 3
     with (

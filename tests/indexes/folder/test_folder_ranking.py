@@ -45,7 +45,7 @@ def cases(draw):
 
 @settings(deadline=None)
 @given(cases())
-def test_candidates_are_those_of_sorting_by_score_and_number(case):
+def test_candidates_equal_sorting_by_score_and_passage_number(case):
     ids, depth, allowed = case["ids"], case["depth"], case["allowed"]
     parts = [slice(*ends) for ends in zip(case["cuts"], case["cuts"][1:], strict=False)]
     segments = []
@@ -67,17 +67,22 @@ def test_candidates_are_those_of_sorting_by_score_and_number(case):
     expected = {"dense": [], "bm25": [], "hybrid": []}
     for query in case["queries"]:
         dense = best(np.round(case["vectors"] @ query.vector.astype(np.float64), 6), counted)
-        asked = BM25(segments).query(query.terms)
-        everything = [asked.at(i, np.arange(len(one.postings))) for i, one in enumerate(segments)]
+        prepared = BM25(segments).query(query.terms)
+        everything = [
+            prepared.at(i, np.arange(len(segment.postings))) for i, segment in enumerate(segments)
+        ]
         scores, matches = map(np.concatenate, zip(*everything, strict=True))
         bm25 = best(scores, counted & matches)
-        for mode, wanted in (("dense", dense), ("bm25", bm25), ("hybrid", dense | bm25)):
-            expected[mode].append(wanted)
-    for mode, wanted in expected.items():
+        for mode, passages in (("dense", dense), ("bm25", bm25), ("hybrid", dense | bm25)):
+            expected[mode].append(passages)
+    for mode, passages in expected.items():
         together = ranking.candidates(case["queries"], mode, depth)
         alone = [ranking.candidates([query], mode, depth)[0] for query in case["queries"]]
-        assert [set(found.passages.tolist()) for found in together] == wanted
-        assert [set(found.passages.tolist()) for found in alone] == wanted
-        for one, other in zip(together, alone, strict=True):
-            assert len(one.passages) == len(set(one.passages.tolist()))
-            assert (one.dense.tolist(), one.complete) == (other.dense.tolist(), other.complete)
+        assert [set(candidates.passages.tolist()) for candidates in together] == passages
+        assert [set(candidates.passages.tolist()) for candidates in alone] == passages
+        for candidates, other in zip(together, alone, strict=True):
+            assert len(candidates.passages) == len(set(candidates.passages.tolist()))
+            assert (candidates.dense.tolist(), candidates.complete) == (
+                other.dense.tolist(),
+                other.complete,
+            )

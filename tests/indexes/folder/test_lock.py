@@ -74,7 +74,7 @@ def test_two_writers_of_one_process_exclude_each_other(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}', b"\xff\xfe"])
-def test_a_holder_that_has_not_signed_yet_is_named_as_such(tmp_path, content):
+def test_lock_holder_without_signature_is_reported_as_just_started(tmp_path, content):
     with writer_lock(tmp_path):
         (tmp_path / LOCK_FILE).write_bytes(content)
         with (
@@ -84,7 +84,7 @@ def test_a_holder_that_has_not_signed_yet_is_named_as_such(tmp_path, content):
             pass
 
 
-def test_the_lock_of_a_folder_replaced_meanwhile_is_not_taken_for_its_own(tmp_path, monkeypatch):
+def test_lock_of_a_folder_that_is_replaced_during_locking_is_taken_again(tmp_path, monkeypatch):
     folder, other = tmp_path / "index", tmp_path / "other"
     folder.mkdir()
     other.mkdir()
@@ -138,18 +138,18 @@ def test_a_replaced_folder_holds_the_new_content_and_leaves_nothing(
     tmp_path, current, new, monkeypatch, code
 ):
     # The user's own folders, and what an earlier replacement left.
-    kept = [index_like(tmp_path / name, "backup") for name in ("i.old", "i.new", "i.bak")]
+    other_indexes = [index_like(tmp_path / name, "backup") for name in ("i.old", "i.new", "i.bak")]
     index_like(aside_of(current), "older")
     if code is not None:
         refuse_exchange(monkeypatch, code)
     replace_folder(new, current)
     recover_replacement(current)
     assert content(current) == "new"
-    assert [content(folder) for folder in kept] == ["backup"] * 3
-    assert sorted(tmp_path.iterdir()) == sorted([current, *kept])
+    assert [content(folder) for folder in other_indexes] == ["backup"] * 3
+    assert sorted(tmp_path.iterdir()) == sorted([current, *other_indexes])
 
 
-def test_an_exchange_refused_for_another_reason_changes_nothing(current, new, monkeypatch):
+def test_failed_folder_exchange_changes_nothing(current, new, monkeypatch):
     refuse_exchange(monkeypatch, errno.EACCES)
     with pytest.raises(PermissionError):
         replace_folder(new, current)

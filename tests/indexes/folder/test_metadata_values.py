@@ -22,7 +22,7 @@ from indexes.folder.verify import verify
 from indexes.folder.writer import FolderWriter
 from indexes.metadata import UNKEPT, Value, metadata_json, values_of
 from indexes.passage_mask import PassageMask
-from tests.indexes.column_samples import allowed
+from tests.indexes.column_samples import allowed_ids
 from tests.indexes.index_samples import alter, document, make_index
 from tests.indexes.where_reference import NAMES, VALUES
 
@@ -37,7 +37,7 @@ def connection(tmp_path):
 
 
 def stored(connection, segment):
-    found = {}
+    by_field = {}
     for field, name in connection.execute("SELECT field, name FROM fields").fetchall():
         rows = connection.execute(
             "SELECT type, value, passages, checksum FROM metadata_values "
@@ -46,46 +46,46 @@ def stored(connection, segment):
         )
         for row in rows.fetchall():
             positions = unpacked(segment, field, *row)
-            found.setdefault(name, {})[Value(*row[:2])] = list(positions)
-    return found
+            by_field.setdefault(name, {})[Value(*row[:2])] = list(positions)
+    return by_field
 
 
 def nonempty(fields):
     return {
-        name: {key: sorted(held) for key, held in by_value.items()}
+        name: {key: sorted(positions) for key, positions in by_value.items()}
         for name, by_value in fields.items()
         if by_value
     }
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES))
-def test_types_and_values_are_those_of_json_each(metadata):
+def test_metadata_types_and_values_equal_json_each(metadata):
     with closing(sqlite3.connect(":memory:")) as connection:
         rows = connection.execute(
             "SELECT key, type, value FROM json_each(?)", (metadata_json(metadata),)
         ).fetchall()
     expected = {key: (kind, value) for key, kind, value in rows if kind != "null"}
-    found = {name: by_value for name, by_value in values_of([([0], metadata)]).items() if by_value}
-    assert {name: tuple(key) for name, by_value in found.items() for key in by_value} == expected
+    fields = {name: by_value for name, by_value in values_of([([0], metadata)]).items() if by_value}
+    assert {name: tuple(key) for name, by_value in fields.items() for key in by_value} == expected
 
 
-def test_values_that_are_equal_in_python_are_different_ones():
+def test_values_equal_in_python_but_of_different_types_stay_distinct():
     values = [1, 1.0, True, "1", [1], [1.0], 0, False, 2**53, 2.0**53, {}, {"a": 1}]
-    found = values_of(([i], {"f": value}) for i, value in enumerate(values))
-    assert sorted(found["f"].values()) == [[i] for i in range(len(values))]
+    fields = values_of(([i], {"f": value}) for i, value in enumerate(values))
+    assert sorted(fields["f"].values()) == [[i] for i in range(len(values))]
 
 
 @pytest.mark.parametrize("value", ["x" * 1025, "a\0b", ["a\0b"], {"k": "y" * 1025}])
-def test_what_is_not_kept_is_marked(value):
+def test_unstorable_value_is_marked(value):
     assert list(values_of([([3], {"f": value})])["f"].items()) == [(Value(UNKEPT, ""), [3])]
 
 
-def test_a_name_ends_at_a_nul_and_is_not_kept():
-    found = values_of([([0], {"a\0b": 1}), ([1], {"a": 2})])
-    assert found == {"a": {Value(UNKEPT, ""): [0], Value("integer", 2): [1]}}
+def test_field_name_ends_at_a_nul_and_its_value_is_marked():
+    values = values_of([([0], {"a\0b": 1}), ([1], {"a": 2})])
+    assert values == {"a": {Value(UNKEPT, ""): [0], Value("integer", 2): [1]}}
 
 
-def test_what_is_written_is_read(connection):
+def test_written_metadata_values_are_read_back(connection):
     documents = [([i], {"n": i % 3, "s": "é", "all": True}) for i in range(70_000)]
     documents += [([i], {"alone": i}) for i in range(100)]
     fields = values_of(documents)
@@ -93,7 +93,7 @@ def test_what_is_written_is_read(connection):
     assert stored(connection, 5) == nonempty(fields)
 
 
-def test_a_change_touches_the_fields_that_change(connection):
+def test_metadata_change_writes_only_changed_fields(connection):
     before = [([2 * i, 2 * i + 1], {"n": i % 2, "same": i}) for i in range(50)]
     write_values(connection, 1, values_of(before))
     statements = []
@@ -101,7 +101,11 @@ def test_a_change_touches_the_fields_that_change(connection):
     changed = {"n": "new", "same": 3, "more": None}
     change_values(connection, 1, [MetadataChange([6, 7], before[3][1], changed)])
     connection.set_trace_callback(None)
-    written = [one for one in statements if one.startswith(("INSERT INTO meta", "DELETE"))]
+    written = [
+        statement
+        for statement in statements
+        if statement.startswith(("INSERT INTO meta", "DELETE"))
+    ]
     # Of n the old value and the new one.
     assert len(written) == 4
     after = list(before)
@@ -116,13 +120,13 @@ def test_merging_moves_positions_and_drops_deleted_ones(connection):
     write_values(connection, 2, values_of(second))
     sources = {1: np.array([0, -1, 1, -1, 2, 3]), 2: np.array([4, 5, -1, 6])}
     merge_values(connection, 3, sources)
-    kept = [
+    live = [
         ([int(sources[number][old])], metadata)
         for number, documents in ((1, first), (2, second))
         for (old,), metadata in documents
         if sources[number][old] >= 0
     ]
-    assert stored(connection, 3) == nonempty(values_of(kept))
+    assert stored(connection, 3) == nonempty(values_of(live))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +151,7 @@ def test_an_altered_row_is_refused(connection, change):
         unpacked(**{**whole, **change})
 
 
-def test_a_zero_below_zero_that_is_stored_stays_sound_and_is_merged(tmp_path):
+def test_stored_negative_zero_is_sound_and_merged_with_zero(tmp_path):
     folder = make_index(
         tmp_path / "index", [document("a", "one", {"n": 0.0})], [document("b", "two", {"n": -0.0})]
     )
@@ -156,7 +160,7 @@ def test_a_zero_below_zero_that_is_stored_stays_sound_and_is_merged(tmp_path):
     change = "UPDATE metadata_values SET value = ?, checksum = ? WHERE segment = 2"
     assert alter(folder, change, key.value, _checksum(2, 1, key, 0)) == 1
     assert verify(folder) == []
-    assert allowed(folder, "n = 0") == [1, 2]
+    assert allowed_ids(folder, "n = 0") == [1, 2]
     with FolderWriter(folder) as writer:
         writer.compact()
     assert verify(folder) == []
@@ -176,23 +180,27 @@ STRETCHES = st.lists(
 
 
 @given(STRETCHES, st.sampled_from([0, 1, 63, 64, 99_999, 131_072]), st.randoms())
-def test_bits_positions_and_count_are_those_of_the_mask(stretches, size, rng):
+def test_passage_mask_bits_positions_and_count_agree(stretches, size, rng):
     mask = np.zeros(size, np.bool_)
     for start, length, step in stretches:
         mask[start : start + length * step : step] = True
-    some = PassageMask(mask)
-    np.testing.assert_array_equal(some.positions, np.flatnonzero(mask))
-    assert (len(some), some.count, len(some.bits) % 8) == (size, mask.sum(), 0)
-    bits = np.unpackbits(some.bits, bitorder="little")
+    passage_mask = PassageMask(mask)
+    np.testing.assert_array_equal(passage_mask.positions, np.flatnonzero(mask))
+    assert (len(passage_mask), passage_mask.count, len(passage_mask.bits) % 8) == (
+        size,
+        mask.sum(),
+        0,
+    )
+    bits = np.unpackbits(passage_mask.bits, bitorder="little")
     np.testing.assert_array_equal(bits[:size], mask)
     assert not bits[size:].any()
     places = [rng.randrange(size) for _ in range(20 if size else 0)]
     for kind in (np.int64, np.int32, np.uint32):
-        assert some.at(np.array(places, kind)).tolist() == mask[places].tolist()
+        assert passage_mask.at(np.array(places, kind)).tolist() == mask[places].tolist()
 
 
 @pytest.mark.parametrize("count", [40, 300, 70_000])
-def test_passages_having_values_are_those_of_their_bitmaps(connection, count):
+def test_ranks_having_values_equal_their_bitmaps(connection, count):
     chance = np.random.default_rng(count)
     # A third has no value; 1 and 1.0 are two values.
     drawn = chance.integers(0, count * 3 // 2, SIZE)
@@ -213,17 +221,17 @@ def test_passages_having_values_are_those_of_their_bitmaps(connection, count):
     counts = ranks.counts(np.arange(SIZE)).tolist()
     assert counts == [SIZE - sum(map(len, values.values())), *(len(values[k]) for k in keys)]
     half = keys[: len(keys) // 2]
-    for chosen in ([], keys[:1], keys[3:], half, keys[::3], [keys[-1], keys[0]], keys):
+    for selected_keys in ([], keys[:1], keys[3:], half, keys[::3], [keys[-1], keys[0]], keys):
         expected = np.zeros(SIZE, np.bool_)
-        for key in chosen:
+        for key in selected_keys:
             expected[values[key].to_array()] = True
-        pairs = ", ".join(["(?, ?)"] * len(chosen)) or "(NULL, NULL)"
-        parameters = [part for key in chosen for part in key]
-        found = ranks.having(f"(f0.type, f0.value) IN (VALUES {pairs})", parameters)
-        np.testing.assert_array_equal(found, expected)
+        pairs = ", ".join(["(?, ?)"] * len(selected_keys)) or "(NULL, NULL)"
+        parameters = [part for key in selected_keys for part in key]
+        passages = ranks.having(f"(f0.type, f0.value) IN (VALUES {pairs})", parameters)
+        np.testing.assert_array_equal(passages, expected)
 
 
-def test_ranks_are_remembered_unless_they_are_too_large(connection, monkeypatch):
+def test_ranks_are_cached_up_to_a_size(connection, monkeypatch):
     write_values(connection, 1, {"n": {Value("integer", 7): BitMap([3])}})
     cache = RanksCache()
     first = cache.of(connection, 1, 1, SIZE)

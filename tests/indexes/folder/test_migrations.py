@@ -25,7 +25,7 @@ from indexes.folder.view import FolderReader
 from indexes.folder.writer import FolderWriter
 from indexes.protocol import StructureSettings
 from retriever import Document, Index, SearchSettings
-from tests.indexes.column_samples import allowed, allowed_by_documents, documents_refused
+from tests.indexes.column_samples import allowed_ids, allowed_ids_by_documents, documents_refused
 from tests.indexes.index_samples import alter, commit, document, dying_at, make_index
 
 pytestmark = pytest.mark.usefixtures("fake_encoder")
@@ -56,8 +56,8 @@ def old_folder(request, tmp_path):
 
 def version(folder):
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
-        return int(found)
+        (number,) = connection.execute("PRAGMA user_version").fetchone()
+        return int(number)
 
 
 def schema(folder):
@@ -72,49 +72,49 @@ def columns(folder):
         return {table.name: [column.name for column in table.columns] for table in database.tables}
 
 
-def test_reading_answers_by_documents_and_changes_nothing(old_folder):
+def test_reading_an_old_format_filters_by_documents_and_changes_nothing(old_folder):
     before = (old_folder / "index.sqlite").read_bytes()
     for text in FILTERS:
-        assert allowed(old_folder, text) == allowed_by_documents(old_folder, text)
+        assert allowed_ids(old_folder, text) == allowed_ids_by_documents(old_folder, text)
     assert verify(old_folder) == []
     assert (old_folder / "index.sqlite").read_bytes() == before
 
 
-def test_a_writer_brings_it_to_the_newest_format_which_answers_the_same(old_folder, tmp_path):
-    before = [allowed(old_folder, text) for text in FILTERS]
+def test_writer_upgrades_an_old_format_with_equal_answers(old_folder, tmp_path):
+    before = [allowed_ids(old_folder, text) for text in FILTERS]
     with FolderWriter(old_folder):
         assert version(old_folder) == FORMAT_VERSION
-    assert [allowed(old_folder, text) for text in FILTERS] == before
+    assert [allowed_ids(old_folder, text) for text in FILTERS] == before
     with documents_refused():
-        assert allowed(old_folder, FILTERS[0]) == before[0] != []
+        assert allowed_ids(old_folder, FILTERS[0]) == before[0] != []
     assert verify(old_folder) == []
     new = make_index(tmp_path / "new")
     assert columns(old_folder) == columns(new)
     assert schema(old_folder)["corpus"] == schema(new)["corpus"]
 
 
-def test_a_reader_that_has_it_open_sees_the_format_of_its_commit(old_folder):
+def test_open_reader_sees_the_old_format_until_its_next_view(old_folder):
     older = version(old_folder)
     where = compile_where("year >= 2000")
     with closing(FolderReader(old_folder)) as reader:
         with reader.view() as view:
-            before = [some.positions.tolist() for some in view.allowed(where)]
+            before = [mask.positions.tolist() for mask in view.allowed(where)]
             with FolderWriter(old_folder):
                 pass
             # Inside its transaction nothing has changed.
             assert view.describe()["format_version"] == older
             other = compile_where("year >= 2000.0")
-            assert [some.positions.tolist() for some in view.allowed(other)] == before
+            assert [mask.positions.tolist() for mask in view.allowed(other)] == before
         with reader.view() as view, documents_refused():
             assert view.describe()["format_version"] == FORMAT_VERSION
             other = compile_where("year > 1999")
-            assert [some.positions.tolist() for some in view.allowed(other)] == before
+            assert [mask.positions.tolist() for mask in view.allowed(other)] == before
 
 
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
-def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(old_folder, tmp_path, every):
+def test_upgrade_killed_at_any_statement_keeps_the_old_format(old_folder, tmp_path, every):
     older = version(old_folder)
-    before = [allowed(old_folder, text) for text in FILTERS]
+    before = [allowed_ids(old_folder, text) for text in FILTERS]
     versions = []
     # Statements between those are of the same transaction.
     for statement in range(0, 600, every * (2 if older < VALUES_SINCE else 1)):
@@ -122,10 +122,10 @@ def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(old_folder, tmp
         status = dying_at(statement, lambda place=copy: FolderWriter(place).__enter__())
         versions.append(version(copy))
         assert ("languages" in schema(copy)["passages"]) == (versions[-1] == FORMAT_VERSION)
-        assert [allowed(copy, text) for text in FILTERS] == before
+        assert [allowed_ids(copy, text) for text in FILTERS] == before
         with FolderWriter(copy):
             pass
-        assert [allowed(copy, text) for text in FILTERS] == before
+        assert [allowed_ids(copy, text) for text in FILTERS] == before
         assert verify(copy) == []
         if status == 0:
             break
@@ -136,7 +136,7 @@ def test_an_upgrade_cut_short_at_any_statement_leaves_the_format(old_folder, tmp
 
 
 @pytest.mark.parametrize("older", range(1, VALUES_SINCE))
-def test_an_upgrade_that_cannot_read_metadata_leaves_the_format(tmp_path, older):
+def test_upgrade_with_unreadable_metadata_keeps_the_old_format(tmp_path, older):
     old_folder = sample(older, tmp_path / "index")
     assert alter(old_folder, "UPDATE documents SET metadata = '[1]' WHERE id = 'a'") == 1
     with (
@@ -166,8 +166,8 @@ def check_answers(folder):
         for answer in ANSWERS:
             settings = SearchSettings(mode=answer["mode"], k=20)
             hits = index.search(answer["query"], settings, where=answer["where"])
-            found = [(hit.id, hit.title, hit.passage, hit.metadata) for hit in hits]
-            assert found == [
+            rows = [(hit.id, hit.title, hit.passage, hit.metadata) for hit in hits]
+            assert rows == [
                 (hit["id"], hit["title"], hit["passage"], hit["metadata"]) for hit in answer["hits"]
             ]
             scores = [hit["score"] for hit in answer["hits"]]
@@ -175,7 +175,7 @@ def check_answers(folder):
 
 
 @pytest.mark.parametrize("made_by", range(1, FORMAT_VERSION))
-def test_read_changed_merged_and_rebuilt_it_answers_as_it_did(tmp_path, made_by):
+def test_index_of_each_old_format_keeps_its_answers_through_changes(tmp_path, made_by):
     folder = sample(made_by, tmp_path / "index")
     assert verify(folder) == []
     check_answers(folder)
@@ -188,17 +188,17 @@ def test_read_changed_merged_and_rebuilt_it_answers_as_it_did(tmp_path, made_by)
         assert (facts["format_version"], facts["documents"]) == (made_by, 5)
         assert (len(facts["segments"]), facts["deleted_passages"]) == (2, 2)
         new = Document("new", "A harbour of today.", None, {"year": 2026})
-        known = Document("a", "Harbour lights in the fog.", "Ships", {"year": 1990, "tag": "a"})
-        report = index.add([known, new])
+        expected = Document("a", "Harbour lights in the fog.", "Ships", {"year": 1990, "tag": "a"})
+        report = index.add([expected, new])
         assert (report.unchanged, report.added, report.updated) == (1, 1, 0)
-        found = index.search("harbour", SearchSettings(mode="bm25"))
-        assert {hit.id for hit in found} == {"a", "f", "new"}
+        hits = index.search("harbour", SearchSettings(mode="bm25"))
+        assert {hit.id for hit in hits} == {"a", "f", "new"}
         assert index.delete(["new"]) == 1
         check_answers(folder)
         index.compact()
         check_answers(folder)
         index.rebuild(StructureSettings("IVF2,Flat"))
-        assert [one["structure"] for one in index.info()["segments"]] == ["IVF2,Flat"]
+        assert [segment["structure"] for segment in index.info()["segments"]] == ["IVF2,Flat"]
     assert not list(folder.rglob("order.npy"))
     assert verify(folder) == []
     check_answers(folder)
@@ -223,7 +223,7 @@ def test_languages_of_deleted_documents_count_until_compact(tmp_path):
         assert index.verify() == []
 
 
-def test_without_passages_of_an_earlier_release_languages_are_exact(tmp_path):
+def test_languages_are_exact_once_old_passages_are_replaced(tmp_path):
     folder = sample(4, tmp_path / "index")
     with Index.open(folder) as index:
         ids = [document.id for document in index]
@@ -236,7 +236,7 @@ def test_without_passages_of_an_earlier_release_languages_are_exact(tmp_path):
 
 
 @pytest.mark.parametrize("version", [0, -1])
-def test_a_version_that_never_was_is_damage(tmp_path, version):
+def test_format_version_below_one_is_damage(tmp_path, version):
     folder = make_index(tmp_path / "index")
     alter(folder, f"PRAGMA user_version={version}")
     with pytest.raises(DamagedIndexError, match="expected format version 1 or more"):

@@ -59,14 +59,14 @@ def test_a_view_stays_as_it_is_while_a_writer_commits(index, reader):
         assert view.count_documents() == 3
         assert view.describe()["deleted_passages"] == 0
         # Of the same commit, whether it was judged before the writer's or is now.
-        for some in (allowed, view.allowed(compile_where("n = 2.0"))):
-            assert [mask_of(one) for one in some] == [[False, True, True], [False]]
+        for masks in (allowed, view.allowed(compile_where("n = 2.0"))):
+            assert [mask_of(mask) for mask in masks] == [[False, True, True], [False]]
     with reader.view() as view:
         assert texts_in(view) == {"a": "avocado", "d": "dates"}
         assert view.generation == before[1] + 2
 
 
-def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(index, monkeypatch):
+def test_live_mask_of_a_gapless_segment_reads_no_ids(index, monkeypatch):
     with FolderWriter(index) as writer:
         writer.delete(["b"])
 
@@ -78,30 +78,30 @@ def test_what_was_deleted_of_a_segment_without_gaps_is_known_without_its_ids(ind
         assert view.segments[0].live.tolist() == [True, False, False]
 
 
-def test_what_a_filter_allows_is_found_out_once_for_each_commit(index, reader, monkeypatch):
+def test_filter_masks_are_cached_for_each_commit(index, reader, monkeypatch):
     monkeypatch.setattr(indexes.folder.view, "_FILTERS", 2)
     with reader.view() as view:
         first = view.allowed(compile_where("n = 2"))
         assert view.allowed(compile_where("n = 2")) is first
         # Equal in Python, and another filter.
-        assert not any(some.count for some in view.allowed(compile_where("n = true")))
+        assert not any(mask.count for mask in view.allowed(compile_where("n = true")))
         assert mask_of(view.allowed(compile_where("n = 1"))[0]) == [True, False, False]
         # Two other filters have replaced it in the cache.
         assert view.allowed(compile_where("n = 2")) is not first
     with FolderWriter(index) as writer:
         writer.delete(["b"])
     with reader.view() as view:
-        assert not any(some.count for some in view.allowed(compile_where("n = 2")))
+        assert not any(mask.count for mask in view.allowed(compile_where("n = 2")))
 
 
-def test_passages_know_their_document_and_without_one_are_damage(reader):
+def test_passages_map_to_their_documents_and_unknown_passages_are_damage(reader):
     with reader.view() as view:
-        for one in live_passages(view):
-            assert view.documents_of([one]) == {one: view.passages([one])[one].id}
+        for passage in live_passages(view):
+            assert view.documents_of([passage]) == {passage: view.passages([passage])[passage].id}
         ids = live_passages(view)
         stored = view.passages(ids)
-        found = [stored[id_].text[stored[id_].start : stored[id_].stop] for id_ in ids]
-        assert found == ["apple", "bread", "crumbs", "cherry"]
+        texts = [stored[id_].text[stored[id_].start : stored[id_].stop] for id_ in ids]
+        assert texts == ["apple", "bread", "crumbs", "cherry"]
         owners = view.documents_of(ids)
         assert [owners[id_] for id_ in ids] == ["a", "b", "b", "c"]
         for ask in (view.passages, view.documents_of):
@@ -123,7 +123,7 @@ def test_passages_know_their_document_and_without_one_are_damage(reader):
         "ALTER TABLE segments RENAME TO other",
     ],
 )
-def test_rows_that_nobody_wrote_are_damage_of_the_database(index, statement):
+def test_malformed_rows_and_schema_are_damage_of_the_database(index, statement):
     with closing(sqlite3.connect(index / "index.sqlite")) as connection:
         # What damage can do no statement can, unless the schema allows it.
         connection.execute("PRAGMA writable_schema=ON")
@@ -147,13 +147,13 @@ def test_rows_that_nobody_wrote_are_damage_of_the_database(index, statement):
         "UPDATE passages SET doc = 2 WHERE passage = 1",
     ],
 )
-def test_an_altered_document_is_never_shown(index, statement):
+def test_reading_an_altered_document_is_refused(index, statement):
     # The first passage.
     assert alter(index, statement) == 1
     with viewing(index) as view:
         first = live_passages(view)[0]
-        others = [passage for passage in live_passages(view) if passage > first + 2]
-        assert len(view.passages(others)) == len(others) > 0
+        later_passages = [passage for passage in live_passages(view) if passage > first + 2]
+        assert len(view.passages(later_passages)) == len(later_passages) > 0
         for _ in range(2):
             with pytest.raises(DamagedIndexError, match=r"index\.sqlite: .*(altered|another)"):
                 view.passages([first])
@@ -162,10 +162,10 @@ def test_an_altered_document_is_never_shown(index, statement):
 def test_a_document_is_checked_once(index, reader):
     with reader.view() as view, pytest.MonkeyPatch.context() as patch:
         everything = live_passages(view)
-        shown = view.passages(everything)
+        passages = view.passages(everything)
         for module in (indexes.folder.documents, indexes.folder.view):
             patch.setattr(module, "document_checksum", lambda *_: b"another")
-        assert view.passages(everything) == shown
+        assert view.passages(everything) == passages
 
 
 def test_segments_stay_mapped_from_commit_to_commit(index, reader):
@@ -178,7 +178,7 @@ def test_segments_stay_mapped_from_commit_to_commit(index, reader):
     with reader.view() as view:
         after = [live.segment for live in view.segments]
     assert len(after) == 3
-    assert all(one.segment is two for one, two in zip(first.segments, after[:2], strict=True))
+    assert all(before.segment is now for before, now in zip(first.segments, after[:2], strict=True))
 
 
 def test_an_empty_index_has_an_empty_view(tmp_path):
@@ -187,9 +187,7 @@ def test_an_empty_index_has_an_empty_view(tmp_path):
         assert view.allowed(compile_where("n = 1")) == []
 
 
-def test_a_view_outlives_the_replacement_of_its_folder_which_the_next_view_follows(
-    index, tmp_path, reader
-):
+def test_view_survives_replacement_of_its_folder_and_the_next_view_is_new(index, tmp_path, reader):
     with reader.view() as view:
         before = texts_in(view)
         replace_folder(other_index(tmp_path), index)
@@ -215,7 +213,7 @@ def test_a_new_folder_is_recognized_whatever_its_generation(index, tmp_path, rea
 
 
 @pytest.mark.parametrize("merged", [True, False])
-def test_segments_that_go_while_a_reader_opens_them_are_those_of_a_later_commit(
+def test_reader_takes_a_later_commit_if_segments_vanish_while_opening(
     index, tmp_path, monkeypatch, merged
 ):
     expected, opened = texts(index) if merged else {"z": "zest"}, []
@@ -274,8 +272,8 @@ def test_vectors_behind_a_structure_are_not_read_ahead_but_for_a_scan(tmp_path):
 
     def search(depth):
         with reader.view() as view:
-            asked = Query(vector=vector_of("text 7"))
-            view.ranking().candidates([asked], "dense", depth)
+            query = Query(vector=vector_of("text 7"))
+            view.ranking().candidates([query], "dense", depth)
         return is_read_ahead()
 
     with closing(FolderReader(folder)) as reader:

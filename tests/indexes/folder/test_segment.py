@@ -51,7 +51,7 @@ def rewrite(folder, name, array):
     return hashlib.sha256(content).hexdigest()
 
 
-def test_a_segment_is_mapped_as_it_was_written(tmp_path, written):
+def test_opened_segment_maps_the_written_arrays_read_only(tmp_path, written):
     segment = open_segment(tmp_path, 7, written)
     assert (segment.number, segment.folder) == (7, tmp_path / "segments" / "000007")
     for array, expected in ((segment.ids, IDS), (segment.vectors, VECTORS)):
@@ -81,7 +81,7 @@ def test_equal_segments_have_equal_bytes(tmp_path, written):
     assert write_segment(segment_folder(tmp_path / "other", 7), IDS, VECTORS, TOKENS) == written
 
 
-def test_everything_is_flushed_before_the_hash_is_given_out(tmp_path, monkeypatch):
+def test_segment_files_are_flushed_before_the_hash_is_returned(tmp_path, monkeypatch):
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("the system does not tell which file a descriptor is")
     flushed = {}
@@ -109,7 +109,7 @@ def test_everything_is_flushed_before_the_hash_is_given_out(tmp_path, monkeypatc
         ("vectors.npy", np.asfortranarray(VECTORS)),
     ],
 )
-def test_an_array_of_another_form_is_named(tmp_path, written, name, array):
+def test_opening_names_an_array_of_another_type_or_shape(tmp_path, written, name, array):
     del written
     altered = rewrite(segment_folder(tmp_path, 7), name, array)
     with pytest.raises(DamagedIndexError, match=name):
@@ -129,7 +129,7 @@ def test_a_failed_write_leaves_no_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("tokens", [[["a"]] * 2, [["a"]] * 4])
-def test_as_many_lists_of_terms_as_passages_are_asked_for(tmp_path, tokens):
+def test_writing_needs_a_term_list_for_each_passage(tmp_path, tokens):
     with pytest.raises(ValueError, match="3 passages"):
         write_segment(segment_folder(tmp_path, 7), IDS, VECTORS, tokens)
     assert not segment_folder(tmp_path, 7).exists()
@@ -171,42 +171,42 @@ def settled(sizes, dead=None):
     """Merge until nothing is due; the sizes left, and the number of passages written."""
     dead = dead or [0] * len(sizes)
     sizes, dead, written = list(sizes), list(dead), 0
-    while (chosen := next_merge(sizes, dead)) is not None:
-        assert list(chosen) == list(range(chosen.start, chosen.stop))
-        assert 0 <= chosen.start < chosen.stop <= len(sizes)
-        place = slice(chosen.start, chosen.stop)
+    while (merge := next_merge(sizes, dead)) is not None:
+        assert list(merge) == list(range(merge.start, merge.stop))
+        assert 0 <= merge.start < merge.stop <= len(sizes)
+        place = slice(merge.start, merge.stop)
         left = sum(sizes[place]) - sum(dead[place])
         sizes[place], dead[place] = ([left], [0]) if left else ([], [])
         written += left
     return sizes, written
 
 
-def test_a_tier_is_so_many_times_the_one_below():
+def test_tiers_grow_by_the_factor():
     sizes = [1, FLOOR, FLOOR + 1, FLOOR * FACTOR, FLOOR * FACTOR + 1]
     assert [tier(size) for size in sizes] == [0, 0, 1, 1, 2]
 
 
 @given(SIZES)
-def test_segments_are_few_and_fall_in_size(sizes):
+def test_merging_leaves_few_segments_in_descending_tiers(sizes):
     left, _ = settled(sizes)
     assert sum(left) == sum(sizes)
     tiers = [tier(size) for size in left]
     assert tiers == sorted(tiers, reverse=True)
-    assert all(tiers.count(one) < FACTOR for one in tiers)
+    assert all(tiers.count(number) < FACTOR for number in tiers)
     assert len(left) < FACTOR * (tier(max(sum(sizes), 1)) + 1)
 
 
 @given(SIZES, st.data())
-def test_no_segment_stays_half_deleted(sizes, data):
+def test_merging_rewrites_segments_that_are_half_deleted(sizes, data):
     dead = [data.draw(st.integers(0, size)) for size in sizes]
     left, _ = settled(sizes, dead)
     assert sum(sizes) - sum(dead) <= sum(left) <= sum(sizes)
-    if all(2 * gone >= size for gone, size in zip(dead, sizes, strict=True)):
+    if all(2 * deleted >= size for deleted, size in zip(dead, sizes, strict=True)):
         assert sum(left) == sum(sizes) - sum(dead)
 
 
 @pytest.mark.parametrize("batch", [1, 100, 1000, 20_000])
-def test_a_passage_is_written_about_once_a_tier(batch):
+def test_merging_writes_a_passage_about_once_per_tier(batch):
     sizes = []
     written = most = 0
     batches = 3000 if batch == 1 else 200
@@ -223,7 +223,7 @@ def test_a_passage_is_written_about_once_a_tier(batch):
     assert most < FACTOR * (above_the_floor + 2)
 
 
-def test_nothing_is_merged_without_need():
+def test_next_merge_is_none_or_the_smallest_needed_range():
     assert next_merge([], []) is None
     assert next_merge([9 * FLOOR, 5 * FLOOR, 3, 1], [1, 2, 1, 0]) is None
     assert next_merge([3, 5 * FLOOR], [0, 0]) == range(2)
@@ -239,22 +239,22 @@ def is_scanned(passages):
     return passages <= LIMIT
 
 
-def after(parts, chosen):
-    merged = sum(part.passages for part in parts[chosen.start : chosen.stop])
+def after(parts, merge):
+    merged = sum(part.passages for part in parts[merge.start : merge.stop])
     left = [Part(merged, is_scanned(merged))] if merged else []
-    return [*parts[: chosen.start], *left, *parts[chosen.stop :]]
+    return [*parts[: merge.start], *left, *parts[merge.stop :]]
 
 
 @given(PARTS, st.integers(0, 100_000))
-def test_a_faster_merge_saves_a_quarter_and_reads_little(parts, added):
-    chosen = faster_merge(parts, added, is_scanned)
-    if chosen is None:
+def test_faster_merge_saves_a_quarter_of_query_cost_within_its_read_limit(parts, added):
+    merge = faster_merge(parts, added, is_scanned)
+    if merge is None:
         return
-    read = parts[chosen.start : chosen.stop]
+    read = parts[merge.start : merge.stop]
     new = max(added, sum(part.passages for part in read if part.scanned))
     assert read
     assert sum(part.passages for part in read) <= GROWTH * new
-    before, left = sum(map(query_cost, parts)), sum(map(query_cost, after(parts, chosen)))
+    before, left = sum(map(query_cost, parts)), sum(map(query_cost, after(parts, merge)))
     assert left <= 0.75 * before
     # No other merge within the same bound is better.
     for start in range(len(parts)):
@@ -285,5 +285,5 @@ def test_a_faster_merge_saves_a_quarter_and_reads_little(parts, added):
         ([], 0, None),
     ],
 )
-def test_which_merge_is_worth_its_cost(parts, added, expected):
+def test_faster_merge_of_typical_runs(parts, added, expected):
     assert faster_merge(parts, added, is_scanned) == expected

@@ -59,7 +59,7 @@ def test_an_index_is_sound_while_a_writer_works(index):
         "indexes.folder.checksums.file_sums",
     ],
 )
-def test_segments_that_are_merged_away_meanwhile_are_no_damage(tmp_path, monkeypatch, step):
+def test_verify_accepts_segments_that_a_merge_removes_meanwhile(tmp_path, monkeypatch, step):
     # Small files have sums as well.
     monkeypatch.setattr("indexes.folder.checksums.is_small", lambda size: False)
     index = make_index(tmp_path / "index", [document("a", "apple pie")])
@@ -79,7 +79,7 @@ def test_segments_that_are_merged_away_meanwhile_are_no_damage(tmp_path, monkeyp
     assert merged
 
 
-def test_an_extra_file_is_found(index):
+def test_verify_finds_an_extra_file(index):
     file_of(index, "extra.npy").write_text("who put me here")
     assert verify(index) == [
         f"{file_of(index, 'extra.npy')}: a file that the manifest does not name"
@@ -130,7 +130,7 @@ def test_an_extra_file_is_found(index):
         ("UPDATE fields SET name = 'm'", "the metadata field 'n' is not registered"),
     ],
 )
-def test_rows_that_disagree_are_found(index, database, statement, words):
+def test_verify_finds_inconsistent_rows(index, database, statement, words):
     database.execute("PRAGMA foreign_keys=OFF")
     assert database.execute(statement).rowcount == 1
     problems = one_line_each(verify(index))
@@ -138,7 +138,7 @@ def test_rows_that_disagree_are_found(index, database, statement, words):
     assert str(index) in problems
 
 
-def test_a_passage_in_two_segments_is_found(index, database):
+def test_verify_finds_a_passage_in_two_segments(index, database):
     shutil.copytree(index / "segments" / "000002", index / "segments" / "000003")
     database.execute("INSERT INTO segments SELECT 3, passages, manifest FROM segments LIMIT 1, 1")
     assert "a passage is in two segments" in one_line_each(verify(index))
@@ -151,7 +151,7 @@ def test_a_passage_in_two_segments_is_found(index, database):
         (lambda ids, vectors: vectors.__setitem__((0, 0), np.nan), "not finite"),
     ],
 )
-def test_content_that_was_wrong_when_written_is_found(tmp_path, monkeypatch, alter, words):
+def test_verify_finds_arrays_that_were_written_wrong(tmp_path, monkeypatch, alter, words):
     import indexes.folder.writer
 
     write = indexes.folder.writer.write_segment
@@ -165,10 +165,10 @@ def test_content_that_was_wrong_when_written_is_found(tmp_path, monkeypatch, alt
     assert words in one_line_each(verify(folder))
 
 
-@pytest.mark.parametrize("kept", [4096, 8192, 5000])
-def test_a_truncated_database_is_found(index, kept):
+@pytest.mark.parametrize("kept_bytes", [4096, 8192, 5000])
+def test_verify_finds_a_truncated_database(index, kept_bytes):
     path = index / "index.sqlite"
-    path.write_bytes(path.read_bytes()[:kept])
+    path.write_bytes(path.read_bytes()[:kept_bytes])
     try:
         problems = verify(index)
     except DamagedIndexError as error:

@@ -72,7 +72,7 @@ def test_a_commit_is_visible_after_it_and_not_before(index, reader, monkeypatch)
     assert after == {"a": "apricot", "b": "bread", "c": "cherry cake", "d": "dates"}
 
 
-def test_metadata_alone_changes_without_a_segment(index, reader):
+def test_metadata_change_writes_no_segment(index, reader):
     before = segments(index)
     with FolderWriter(index) as writer:
         commit(writer, metadata={"a": {"kind": "dessert"}, "unknown": {}})
@@ -80,11 +80,11 @@ def test_metadata_alone_changes_without_a_segment(index, reader):
     assert metadata(index)["a"] == {"kind": "dessert"}
     assert texts(index)["a"] == "apple pie"
     with reader.view() as view:
-        found = view.allowed(compile_where('kind = "fruit"'))
-        assert [mask_of(some) for some in found] == [[False, False], [True]]
+        allowed = view.allowed(compile_where('kind = "fruit"'))
+        assert [mask_of(mask) for mask in allowed] == [[False, False], [True]]
 
 
-def test_heads_tell_hash_and_metadata_of_what_is_stored(index):
+def test_stored_versions_have_hash_and_metadata_of_stored_documents(index):
     with FolderWriter(index) as writer:
         heads = writer.stored_versions(["a", "unknown"])
         assert list(heads) == ["a"]
@@ -109,7 +109,7 @@ def test_each_change_raises_the_generation_by_one(index, reader):
     assert seen == list(range(seen[0], seen[0] + 6))
 
 
-def test_passage_ids_are_never_given_out_again(index):
+def test_passage_ids_are_never_reused(index):
     def ids():
         with viewing(index) as view:
             return {int(id_) for live in view.segments for id_ in live.segment.ids}
@@ -125,7 +125,7 @@ def test_passage_ids_are_never_given_out_again(index):
         seen |= new
 
 
-def test_a_file_between_the_segments_disturbs_nobody(index):
+def test_stray_file_among_segments_is_ignored(index):
     stray = index / "segments" / ".DS_Store"
     stray.write_text("Finder")
     with FolderWriter(index) as writer:
@@ -147,7 +147,7 @@ def test_a_commit_that_fails_leaves_the_index_as_it_was(index):
 
 
 @pytest.mark.parametrize("vectors", [0, 1, 3])
-def test_as_many_vectors_as_passages_are_asked_for(index, vectors):
+def test_commit_needs_a_vector_for_each_passage(index, vectors):
     with FolderWriter(index) as writer, pytest.raises(ValueError, match="2 passages"):
         writer.commit(
             [document("d", "dates figs", passages=2)],
@@ -158,7 +158,7 @@ def test_as_many_vectors_as_passages_are_asked_for(index, vectors):
     assert set(texts(index)) == {"a", "b", "c"}
 
 
-def test_creating_again_opens_what_is_there_and_creating_makes_parent_folders(index, tmp_path):
+def test_create_opens_an_existing_index_and_makes_parent_folders(index, tmp_path):
     with FolderWriter(index, create={"encoder": "another"}) as writer:
         assert writer.setting("encoder") == SETTINGS["encoder"]
     make_index(tmp_path / "x" / "y")
@@ -203,19 +203,21 @@ TERMS = [f"w{i}" for i in range(40)]
 def answers(folder, queries):
     """For each query its passages: their document, and their scores by vectors and by BM25."""
     with viewing(folder) as view:
-        asked = [Query(words, vector_of(" ".join(words))) for words in queries]
-        found = view.ranking().candidates(asked, "hybrid", 10**6)
+        prepared_queries = [Query(words, vector_of(" ".join(words))) for words in queries]
+        candidates = view.ranking().candidates(prepared_queries, "hybrid", 10**6)
         return [
             sorted(
                 zip(
-                    map(view.documents_of(one.passages.tolist()).get, one.passages.tolist()),
-                    one.dense.tolist(),
-                    one.bm25.round(6).tolist(),
-                    one.matches.tolist(),
+                    map(
+                        view.documents_of(ranking.passages.tolist()).get, ranking.passages.tolist()
+                    ),
+                    ranking.dense.tolist(),
+                    ranking.bm25.round(6).tolist(),
+                    ranking.matches.tolist(),
                     strict=True,
                 )
             )
-            for one in found
+            for ranking in candidates
         ]
 
 
@@ -225,11 +227,11 @@ def sample(chance, id_):
     )
 
 
-def test_compacting_drops_what_is_deleted_from_the_disk(tmp_path):
+def test_compact_removes_deleted_passages_from_disk(tmp_path):
     documents = [document(f"d{i}", f"common only{i}") for i in range(20)]
     folder = make_index(tmp_path / "index", documents[:10], documents[10:])
     with FolderWriter(folder) as writer:
-        writer.delete([one.id for one in documents[:3]])
+        writer.delete([stored_document.id for stored_document in documents[:3]])
         assert writer.compact() == 2
         assert writer.compact() == 0
         (only,) = writer.segments()
@@ -242,7 +244,7 @@ def test_compacting_drops_what_is_deleted_from_the_disk(tmp_path):
         assert live_passages(view) == sorted(live_passages(view))
 
 
-def test_an_index_of_which_all_is_deleted_has_no_segment(tmp_path):
+def test_index_without_documents_has_no_segment(tmp_path):
     folder = make_index(tmp_path / "index", [document("a", "one"), document("b", "two")])
     with FolderWriter(folder) as writer:
         writer.delete(["a", "b"])
@@ -263,13 +265,13 @@ def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path):
             writer.merge()
             segments = writer.segments()
             assert len(segments) < indexes.folder.segment.FACTOR
-            ids = np.concatenate([one.segment.ids for one in segments])
+            ids = np.concatenate([live.segment.ids for live in segments])
             assert (np.diff(ids) > 0).all()
     assert len(texts(tmp_path)) == 50
     assert verify(tmp_path) == []
 
 
-def test_a_settled_index_answers_as_before(tmp_path, monkeypatch):
+def test_optimize_after_run_keeps_answers(tmp_path, monkeypatch):
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 200)
     chance = random.Random(7)
     parts = [[sample(chance, f"d{part}-{i}") for i in range(100)] for part in range(4)]

@@ -29,7 +29,7 @@ class Directions:
 
     def tokenizer(self, text, **options):
         if isinstance(text, list):
-            return {"input_ids": [one.split() for one in text]}
+            return {"input_ids": [string.split() for string in text]}
         return {"offset_mapping": [match.span() for match in re.finditer(r"\S+", text)]}
 
     def encode(self, sentences):
@@ -125,7 +125,7 @@ def test_filters_select_what_they_say_or_are_refused(pair):
         where = render(node, chance)
         if is_beyond_lite(where):
             continue
-        expected = {one["id"] for one in documents if evaluate(node, one)}
+        expected = {document["id"] for document in documents if evaluate(node, document)}
         with warnings.catch_warnings(), suppress(FilterError):
             warnings.simplefilter("ignore", UserWarning)
             hits = other.search("figbud", mode="dense", k=240, where=where)
@@ -147,7 +147,7 @@ def test_filters_select_what_they_say_or_are_refused(pair):
         ({"mode": "bm25", "where": "a = 9007199254740993"}, "compare exactly with a number such"),
     ],
 )
-def test_what_milvus_cannot_do_is_refused_in_one_line(pair, options, message):
+def test_operations_unsupported_by_milvus_are_refused_in_one_line(pair, options, message):
     for index in pair.both:
         index.add([{"id": "fig", "title": "Fig", "text": "figbud " * 12, "a": 1}])
     with pytest.raises((ConfigError, FilterError), match=message) as refused:

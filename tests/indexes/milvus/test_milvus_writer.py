@@ -22,11 +22,11 @@ from tests.indexes.store_samples import (
     check_outlines,
     check_replacement,
     documents,
+    documents_in_languages,
     ids_of,
     languages_of,
-    single,
-    spoken,
-    viewed,
+    open_view,
+    single_passage_document,
 )
 
 pytestmark = pytest.mark.milvus
@@ -38,7 +38,7 @@ class Killed(BaseException):
 
 
 def contents(store):
-    with viewed(store) as view:
+    with open_view(store) as view:
         stored = {d.id: (d.text, d.metadata, d.passages) for d in view.documents()}
         passages = sorted(p for _, _, spans in stored.values() for p, *_ in spans)
         frequencies = view.document_frequencies(["apple", "a", "b", "c"])
@@ -71,7 +71,7 @@ def run(store):
         writer.delete(["e"])
 
 
-def test_a_run_that_was_interrupted_anywhere_is_run_again(store, milvus_file, monkeypatch):
+def test_run_interrupted_anywhere_is_completed_by_the_next(store, milvus_file, monkeypatch):
     monkeypatch.setattr("indexes.milvus.store._WRITTEN_ROWS", 1)
     expected = open_store(f"{milvus_file}expected")
     for index in (expected, store):
@@ -103,10 +103,10 @@ def test_a_run_that_was_interrupted_anywhere_is_run_again(store, milvus_file, mo
     assert torn > 0
 
 
-def test_a_document_that_is_not_whole_is_told(store):
+def test_verify_names_a_document_with_missing_passages(store):
     with store.writer() as writer:
         writer.commit(*documents(["a", "b"]))
-    with viewed(store) as view:
+    with open_view(store) as view:
         view.call("delete", filter='id == "a" and ordinal == 1')
     assert ["'a': some passages are missing or old" in line for line in store.verify()] == [True]
     with pytest.raises(Exception, match="'a': some passages are missing"):
@@ -116,22 +116,22 @@ def test_a_document_that_is_not_whole_is_told(store):
 @pytest.mark.parametrize(
     ("document", "terms"),
     [
-        (single(2), [f"w{n}" for n in range(4097)]),
-        (single(2, text="ä" * 40_000), ["w"]),
-        (single(2, {"a": "x" * 70_000}), ["w"]),
-        (single(2)._replace(outline=" " * 70_000 + "[]"), ["w"]),
+        (single_passage_document(2), [f"w{n}" for n in range(4097)]),
+        (single_passage_document(2, text="ä" * 40_000), ["w"]),
+        (single_passage_document(2, {"a": "x" * 70_000}), ["w"]),
+        (single_passage_document(2)._replace(outline=" " * 70_000 + "[]"), ["w"]),
     ],
 )
-def test_what_does_not_fit_into_a_row_is_refused_before_anything_is_written(store, document, terms):
+def test_document_too_large_for_a_row_is_refused_before_writing(store, document, terms):
     vectors = np.ones((2, DIMENSIONS), np.float32)
     message = r"document '00002': expected at most 65,535 bytes .* and 4,096 distinct terms"
     with store.writer() as writer, pytest.raises(ConfigError, match=message):
-        writer.commit([single(1), document], vectors, [["w"], terms])
+        writer.commit([single_passage_document(1), document], vectors, [["w"], terms])
     assert ids_of(store) == []
 
 
 def scores_of(store, terms):
-    with viewed(store) as view:
+    with open_view(store) as view:
         (candidates,) = view.ranking().candidates([Query(terms)], "bm25", 100)
         ids = view.documents_of(candidates.passages.tolist())
         assert candidates.matches.all()
@@ -139,7 +139,7 @@ def scores_of(store, terms):
         return {ids[passage]: score for passage, score in scores}
 
 
-def test_bm25_compares_lengths_with_those_of_the_first_commit(store):
+def test_bm25_uses_the_mean_length_of_the_first_commit(store):
     chance = np.random.default_rng(3)
     words = [*"abcdef", f"{LABEL}a"]
     passages = [chance.choice(words, size=n).tolist() for n in chance.integers(1, 12, 90)]
@@ -207,12 +207,12 @@ def test_an_expansion_scores_as_its_alternatives_do_or_is_refused(store):
         ("s like '%'", "cannot evaluate 'like'"),
     ],
 )
-def test_names_and_values_mean_what_they_say(store, text, expected):
+def test_special_characters_in_names_and_values_are_filtered_literally(store, text, expected):
     with store.writer() as writer:
         writer.commit(*documents(["a"], {"n": -2.5, "s": 'it\'s "x" \\ {y}', "l": [True, 1.0]}))
         writer.commit(*documents(["b"], {"n": 0, "s": "\t", 'a "b"\\': {"c'": True}, "t": "k"}))
         writer.commit(*documents(["c"], {"n": 2**53 + 1, "s": "k" * 2000}))
-    with viewed(store) as view:
+    with open_view(store) as view:
         if isinstance(expected, str):
             with pytest.raises(FilterError, match=expected):
                 view.ranking(where=compile_where(text))
@@ -225,19 +225,19 @@ def test_names_and_values_mean_what_they_say(store, text, expected):
 
 
 def test_a_replacement_takes_the_place_of_the_old_index(store):
-    with viewed(store) as view:
+    with open_view(store) as view:
         former = view.collection.name
     check_replacement(store, locks=False)
     assert not call(store.location, "has_collection", former)
 
 
-def test_what_is_no_index_of_this_release_is_refused(store, milvus_file):
+def test_foreign_collection_or_format_is_refused(store, milvus_file):
     foreign = open_store(f"{milvus_file}foreign")
     call(foreign.location, "create_collection", foreign.location.index, dimension=2)
     with pytest.raises(NotAnIndexError, match="of that name is no index"):
         foreign.exists()
     for description in ([2, "", SETTINGS], {"format": 4}):
-        with viewed(store) as view:
+        with open_view(store) as view:
             properties = {"retriever.index": json.dumps(description)}
             view.call("alter_collection_properties", properties=properties)
             for refused in (store.exists, store.verify, lambda: store.create(SETTINGS)):
@@ -247,7 +247,7 @@ def test_what_is_no_index_of_this_release_is_refused(store, milvus_file):
             view.call("alter_collection_properties", properties=view.collection.properties())
 
 
-def test_an_index_that_does_not_exist(milvus_file, tmp_path):
+def test_opening_a_missing_index_is_refused(milvus_file, tmp_path):
     for url in (f"{milvus_file}none", f"milvus+lite://{tmp_path}/own.db"):
         missing = open_store(url)
         for refused in (missing.reader().view, missing.writer):
@@ -256,7 +256,7 @@ def test_an_index_that_does_not_exist(milvus_file, tmp_path):
         assert not missing.exists()
 
 
-def test_other_structures_are_refused(milvus_file):
+def test_unsupported_search_structures_are_refused(milvus_file):
     other = open_store(f"{milvus_file}other")
     with pytest.raises(ConfigError, match="index type: expected auto or flat, found 'hnsw'"):
         other.create({**SETTINGS, "structures": {"index_type": "hnsw"}})
@@ -271,11 +271,11 @@ def test_an_outline_is_stored_with_its_document(store):
 
 def test_languages_are_counted_with_the_passages(store):
     with store.writer() as writer:
-        writer.commit(*spoken(["a", "b", "c"], "english", "english russian"))
-        writer.commit(*spoken(["d"], "german", ""))
+        writer.commit(*documents_in_languages(["a", "b", "c"], "english", "english russian"))
+        writer.commit(*documents_in_languages(["d"], "german", ""))
     assert languages_of(store) == ({"english": 6, "russian": 3, "german": 1}, 0)
     with store.writer() as writer:
-        writer.commit(*spoken(["a"], "german", "german"), {"b": {"n": 1}})
+        writer.commit(*documents_in_languages(["a"], "german", "german"), {"b": {"n": 1}})
         assert (writer.delete(["c", "never"]), writer.delete(["c"])) == (1, 0)
         assert writer.are_languages_counted()
         assert writer.setting("languages") == {"english": 2, "russian": 1, "german": 3}

@@ -11,6 +11,6 @@ from tests.indexes.store_samples import SETTINGS
 @pytest.fixture
 def store(postgres_url: str) -> Store:
     """An empty index."""
-    made = open_store(postgres_url)
-    made.create(SETTINGS)
-    return made
+    postgres_store = open_store(postgres_url)
+    postgres_store.create(SETTINGS)
+    return postgres_store

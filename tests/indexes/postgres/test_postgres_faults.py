@@ -23,7 +23,7 @@ from indexes.errors import (
 )
 from indexes.postgres import connection as connection_module
 from indexes.postgres import schema as schema_module
-from tests.indexes.store_samples import DIMENSIONS, SETTINGS, documents, ids_of, viewed
+from tests.indexes.store_samples import DIMENSIONS, SETTINGS, documents, ids_of, open_view
 from tests.postgres_server import PostgresServer
 
 BATCH = 10
@@ -93,42 +93,42 @@ def test_an_interrupted_statement_leaves_no_connection_behind(store, postgres_se
         stdout=subprocess.PIPE,
         text=True,
     )
-    asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%'"
-    asked += " AND state = 'active' AND pid <> pg_backend_pid()"
+    statement = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%'"
+    statement += " AND state = 'active' AND pid <> pg_backend_pid()"
     with postgres_server.connect() as connection:
         end = time.monotonic() + 20
-        while connection.execute(asked).fetchone() == (0,):
+        while connection.execute(statement).fetchone() == (0,):
             assert time.monotonic() < end
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=20)[0] == "interrupted, 0 documents\n"
-        assert connection.execute(asked).fetchone() == (0,)
+        assert connection.execute(statement).fetchone() == (0,)
 
 
 def test_a_forked_child_connects_itself(store):
-    asked = "SELECT pg_backend_pid()"
+    statement = "SELECT pg_backend_pid()"
     with closing(store.reader()) as reader:
         with reader.view() as view:
-            own = view.rows(asked)
+            own = view.rows(statement)
         child = os.fork()
         if child == 0:
             status = 1
             try:
                 with reader.view() as view:
-                    status = 2 if view.rows(asked) == own else 0
+                    status = 2 if view.rows(statement) == own else 0
                 reader.close()
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         with reader.view() as view:
-            assert view.rows(asked) == own
+            assert view.rows(statement) == own
 
 
 def test_streams_of_one_view_are_read_side_by_side(store):
     ids = [f"d{n}" for n in range(5)]
     with store.writer() as writer:
         writer.commit(*documents(ids))
-    with viewed(store) as view:
+    with open_view(store) as view:
         pairs = [(a.id, b.id) for a, b in zip(view.documents(), view.documents(), strict=True)]
         assert pairs == list(zip(ids, ids, strict=True))
 
@@ -170,7 +170,7 @@ def test_a_database_lacks_first_the_extension_then_rights_then_has_newer_tables(
             call()
 
 
-def test_a_user_who_may_only_read(store, postgres_server, postgres_url):
+def test_read_only_user_can_search_and_not_write(store, postgres_server, postgres_url):
     with store.writer() as writer:
         writer.commit(*documents(["a"]))
     with postgres_server.connect() as connection:
@@ -183,7 +183,7 @@ def test_a_user_who_may_only_read(store, postgres_server, postgres_url):
         writer.commit(*documents(["b"]))
 
 
-def test_what_was_altered_is_found(store, postgres_server):
+def test_verify_finds_altered_rows(store, postgres_server):
     with store.writer() as writer:
         writer.commit(*documents([f"d{n}" for n in range(4)]))
         writer.record("computed", ["x"])
@@ -267,7 +267,7 @@ def test_a_writer_that_is_killed_loses_and_tears_nothing(store, postgres_url):
         writer.commit(*documents(["after"]))
 
 
-def test_a_wrong_password(tmp_path_factory, monkeypatch):
+def test_wrong_password_is_refused(tmp_path_factory, monkeypatch):
     server = PostgresServer(auth="scram-sha-256")
     try:
         with server.connect() as connection:
@@ -280,8 +280,8 @@ def test_a_wrong_password(tmp_path_factory, monkeypatch):
                 open_store(f"postgresql://{account}@{at}").exists()
         assert not open_store(f"postgresql://me:sekret@{at}").exists()
         monkeypatch.setenv("PGPASSWORD", "sekret")
-        made = open_store(f"postgresql://me@{at}")
-        made.create({**SETTINGS, "x": 1})
+        store = open_store(f"postgresql://me@{at}")
+        store.create({**SETTINGS, "x": 1})
         with server.connect() as connection:
             (text,) = connection.execute("SELECT settings FROM retriever.indexes").fetchone()
         assert "sekret" not in text
@@ -290,7 +290,7 @@ def test_a_wrong_password(tmp_path_factory, monkeypatch):
 
 
 @pytest.mark.soak
-def test_a_read_replica(tmp_path_factory):
+def test_read_replica_can_be_searched(tmp_path_factory):
     primary = PostgresServer()
     replica = None
     try:
@@ -304,10 +304,10 @@ def test_a_read_replica(tmp_path_factory):
         while ids_of(copy) != ["a", "b"]:
             assert time.monotonic() < end
             time.sleep(0.1)
-        with viewed(copy) as view:
+        with open_view(copy) as view:
             query = Query(["apple"], np.ones(DIMENSIONS, np.float32))
-            (found,) = view.ranking().candidates([query], "hybrid", 2)
-            assert len(found.passages) >= 2
+            (candidates,) = view.ranking().candidates([query], "hybrid", 2)
+            assert len(candidates.passages) >= 2
             assert "a read replica" in view.describe()["store"]["server"]
             assert view.facets(["x"], None, ["apple"], 3).matches == 2
         assert copy.verify() == []

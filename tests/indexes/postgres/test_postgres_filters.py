@@ -14,7 +14,7 @@ from indexes import NewDocument, compile_where
 from indexes.errors import SourceError
 from indexes.metadata import metadata_json
 from indexes.postgres.filters import decode_metadata, encode_metadata, sql_condition
-from tests.indexes.store_samples import DIMENSIONS, viewed
+from tests.indexes.store_samples import DIMENSIONS, open_view
 from tests.indexes.where_reference import DOCUMENTS, FILTERS, evaluate, quoted, render
 
 
@@ -31,8 +31,8 @@ def test_a_condition_agrees_with_an_independent_evaluator(rows, node, documents,
     )
     query = sql.SQL(text).format(where=sql.SQL(where.text))
     columns = list(map(list, zip(*stored, strict=True)))
-    found = [row[0] for row in rows.execute(query, (*where.parameters, *columns))]
-    assert found == [evaluate(node, document) for document in documents], where
+    ids = [row[0] for row in rows.execute(query, (*where.parameters, *columns))]
+    assert ids == [evaluate(node, document) for document in documents], where
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def rows(postgres_server):
 
 def test_an_index_over_a_field_answers_a_range(store, postgres_server):
     where = sql_condition(compile_where("year >= 2020 and lang = 'en'").expression)
-    with viewed(store) as view:
+    with open_view(store) as view:
         tables = view.tables
     with postgres_server.connect() as connection:
         connection.execute(tables.statement("CREATE INDEX ON {documents} ((metadata -> 'year'))"))
@@ -69,22 +69,28 @@ def test_no_name_value_or_term_reaches_sql(store, hostile):
         sql_condition(where.expression).text
         == sql_condition(compile_where("a = 'b'").expression).text
     )
-    one = NewDocument(hostile, hostile, hostile, {hostile: hostile, "x": [hostile]}, b"h", [(0, 1)])
+    hostile_document = NewDocument(
+        hostile, hostile, hostile, {hostile: hostile, "x": [hostile]}, b"h", [(0, 1)]
+    )
     with store.writer() as writer:
-        writer.commit([one], np.ones((1, DIMENSIONS), np.float32), [[hostile, "\0", "\ud800"]])
-        assert writer.stored_versions([hostile])[hostile].metadata == metadata_json(one.metadata)
-    with viewed(store) as view:
+        writer.commit(
+            [hostile_document], np.ones((1, DIMENSIONS), np.float32), [[hostile, "\0", "\ud800"]]
+        )
+        assert writer.stored_versions([hostile])[hostile].metadata == metadata_json(
+            hostile_document.metadata
+        )
+    with open_view(store) as view:
         assert view.document_frequencies([hostile, "\0", "\ud800", "x"]) == {
             hostile: 1, "\0": 1, "\ud800": 1, "x": 0,
         }  # fmt: skip
-        assert [one.id for one in view.documents(where)] == [hostile]
-        found = view.facets([name], where, [hostile], 5)
-        assert (found.documents, found.matches) == (1, 1)
-        assert found.fields[name].values[0].value == hostile
+        assert [hostile_document.id for hostile_document in view.documents(where)] == [hostile]
+        facets = view.facets([name], where, [hostile], 5)
+        assert (facets.documents, facets.matches) == (1, 1)
+        assert facets.fields[name].values[0].value == hostile
         assert view.unknown_fields([hostile, "y"]) == {"y": sorted([hostile, "x"])}
         document = view.document(hostile)
         assert document is not None
-        assert document.metadata == one.metadata
+        assert document.metadata == hostile_document.metadata
     with store.writer() as writer:
         assert writer.delete([hostile, "a\0b", "\ud800"]) == 1
     assert store.verify() == []
@@ -101,13 +107,13 @@ def test_no_name_value_or_term_reaches_sql(store, hostile):
 def test_metadata_comes_back_as_it_was(rows, metadata):
     stored, exact = encode_metadata(metadata)
     (again,) = rows.execute("SELECT %s::jsonb::text", (stored,)).fetchone()
-    found = decode_metadata(again, exact)
-    assert metadata_json(found) == metadata_json(metadata)
-    assert json.dumps(found) == json.dumps(json.loads(metadata_json(metadata)))
+    decoded = decode_metadata(again, exact)
+    assert metadata_json(decoded) == metadata_json(metadata)
+    assert json.dumps(decoded) == json.dumps(json.loads(metadata_json(metadata)))
 
 
 def test_a_nul_character_is_refused_and_names_the_document(store):
-    one = NewDocument("n7", None, "a\0b", {}, b"h", [(0, 1)])
+    document = NewDocument("n7", None, "a\0b", {}, b"h", [(0, 1)])
     with store.writer() as writer, pytest.raises(SourceError, match="'n7'"):
-        writer.commit([one], np.ones((1, DIMENSIONS), np.float32), [["a"]])
+        writer.commit([document], np.ones((1, DIMENSIONS), np.float32), [["a"]])
     assert store.verify() == []

@@ -19,15 +19,15 @@ from tests.indexes.store_samples import (
     check_outlines,
     check_replacement,
     documents,
+    documents_in_languages,
     ids_of,
     languages_of,
-    spoken,
-    viewed,
+    open_view,
 )
 
 
 def frequencies(store, terms):
-    with viewed(store) as view:
+    with open_view(store) as view:
         return view.document_frequencies(terms)
 
 
@@ -68,11 +68,11 @@ def test_postings_of_deleted_passages_are_dropped_where_they_are_many(store, mon
 
 
 @pytest.mark.parametrize("job", ["join_batches", "purge_postings"])
-def test_upkeep_that_another_one_overtakes_does_nothing(store, monkeypatch, job):
-    with store.writer() as one, store.writer() as two:
+def test_maintenance_overtaken_by_another_writer_does_nothing(store, monkeypatch, job):
+    with store.writer() as first, store.writer() as second:
         for number in range(3):
-            one.commit(*documents([f"d{number}", f"e{number}"], seed=number))
-        one.delete(["e0"])
+            first.commit(*documents([f"d{number}", f"e{number}"], seed=number))
+        first.delete(["e0"])
         work = getattr(postings_module, job)
         arguments = {"least": 2} if job == "join_batches" else {}
         original = locks_module._lock
@@ -80,30 +80,32 @@ def test_upkeep_that_another_one_overtakes_does_nothing(store, monkeypatch, job)
         def overtaken(connection, *statement):
             monkeypatch.setattr(locks_module, "_lock", original)
             connection.execute("SELECT 1")
-            assert work(two._tables, **arguments) > 0
+            assert work(second._tables, **arguments) > 0
             return original(connection, *statement)
 
         monkeypatch.setattr(locks_module, "_lock", overtaken)
-        assert work(one._tables, **arguments) == 0
-        one._update("dead = (SELECT count(*) FROM retriever.deleted_" + f"{one._tables.number})")
+        assert work(first._tables, **arguments) == 0
+        first._update(
+            "dead = (SELECT count(*) FROM retriever.deleted_" + f"{first._tables.number})"
+        )
     assert frequencies(store, ["apple"]) == {"apple": 10}
     assert store.verify() == []
 
 
 @pytest.mark.parametrize("span", [1, 1000])
-def test_the_scores_of_passages_are_sums_in_the_order_of_terms(span):
+def test_sum_scores_adds_terms_in_their_order(span):
     chance = np.random.default_rng(0)
     parts = []
     for _ in range(3):
-        held = np.sort(chance.choice(50, 20, replace=False)) * span
-        parts.append((held.astype(np.int64), chance.random(20)))
+        numbers = np.sort(chance.choice(50, 20, replace=False)) * span
+        parts.append((numbers.astype(np.int64), chance.random(20)))
     expected: dict[int, float] = {}
-    for held, values in parts:
-        for passage, value in zip(held.tolist(), values.tolist(), strict=True):
+    for numbers, values in parts:
+        for passage, value in zip(numbers.tolist(), values.tolist(), strict=True):
             expected[passage] = expected.get(passage, 0.0) + value
     passages, scores = postings_module.sum_scores(parts)
     assert passages.tolist() == sorted(expected)
-    assert scores.tolist() == [expected[one] for one in sorted(expected)]
+    assert scores.tolist() == [expected[passage] for passage in sorted(expected)]
 
 
 def test_several_writers_of_a_new_database_lose_nothing(postgres_server):
@@ -136,14 +138,14 @@ def test_several_writers_of_a_new_database_lose_nothing(postgres_server):
     assert store.verify() == []
 
 
-def test_dimensions_are_those_of_the_first_commit(store):
+def test_first_commit_fixes_the_dimensions(store):
     with store.writer() as writer:
         writer.commit(*documents(["a"]))
-        made, _, terms = documents(["b"])
+        new_documents, _, terms = documents(["b"])
         with pytest.raises(ValueError, match=f"expected vectors of {DIMENSIONS} dimensions"):
-            writer.commit(made, np.ones((2, 3), np.float32), terms)
+            writer.commit(new_documents, np.ones((2, 3), np.float32), terms)
         with pytest.raises(ValueError, match="argument 2 is shorter"):
-            writer.commit(made, np.ones((1, DIMENSIONS), np.float32), terms)
+            writer.commit(new_documents, np.ones((1, DIMENSIONS), np.float32), terms)
     assert ids_of(store) == ["a"]
 
 
@@ -162,7 +164,7 @@ def test_a_replacement_takes_the_place_of_the_old_index(store, postgres_url):
 
 
 def test_old_tables_are_dropped_even_if_a_reader_kept_them_for_a_while(store, postgres_server):
-    with viewed(store) as view:
+    with open_view(store) as view:
         with store.replacement("x") as new:
             new.create(SETTINGS)
         assert view.count_documents() == 0
@@ -177,7 +179,7 @@ def test_old_tables_are_dropped_even_if_a_reader_kept_them_for_a_while(store, po
         assert {name.rpartition("_")[2] for (name,) in tables} == numbers
 
 
-def test_an_index_that_does_not_exist(postgres_url):
+def test_opening_a_missing_index_is_refused(postgres_url):
     missing = open_store(postgres_url)
     with pytest.raises(NotAnIndexError):
         missing.reader()
@@ -190,10 +192,10 @@ def test_tables_of_an_earlier_release_are_read_and_get_outlines_from_a_writer(st
     with store.writer() as writer:
         writer.commit(*documents(["old"]))
         writer._tables.execute("ALTER TABLE {documents} DROP COLUMN outline")
-    with viewed(store) as view:
-        assert [one.outline for one in view.documents()] == [""]
+    with open_view(store) as view:
+        assert [document.outline for document in view.documents()] == [""]
         passages = [passage for passage, *_ in view.document("old").passages]
-        assert [view.passages([one])[one].outline for one in passages] == ["", ""]
+        assert [view.passages([passage])[passage].outline for passage in passages] == ["", ""]
     assert store.verify() == []
     with store.writer() as writer:
         writer.delete(["old"])
@@ -213,6 +215,6 @@ def test_tables_of_an_earlier_release_get_languages_from_a_writer(store):
         writer._tables.execute("ALTER TABLE {documents} DROP COLUMN languages")
     assert languages_of(store) == ({}, 1)
     with store.writer() as writer:
-        writer.commit(*spoken(["new"], "english", ""))
+        writer.commit(*documents_in_languages(["new"], "english", ""))
     assert languages_of(store) == ({"english": 1}, 1)
     assert store.verify() == []

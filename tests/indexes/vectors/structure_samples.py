@@ -30,9 +30,9 @@ def build(path, vectors, name):
 
 def best(vectors, query, k, allowed=None):
     """The positions of the k allowed vectors of largest inner product, by brute force."""
-    kept = np.arange(len(vectors)) if allowed is None else np.flatnonzero(allowed)
-    scores = vectors[kept].astype(np.float64) @ query.astype(np.float64)
-    return kept[largest(scores, k)]
+    positions = np.arange(len(vectors)) if allowed is None else np.flatnonzero(allowed)
+    scores = vectors[positions].astype(np.float64) @ query.astype(np.float64)
+    return positions[largest(scores, k)]
 
 
 def largest(scores, k):
@@ -42,14 +42,14 @@ def largest(scores, k):
     return among[np.argsort(-scores[among], kind="stable")[:k]]
 
 
-def recall_of(found, vectors, queries, k, allowed=None):
+def recall_of(results, vectors, queries, k, allowed=None):
     """The recall@k of results that are otherwise right: allowed, complete, and scored exactly."""
-    hits = wanted = 0
-    kept = np.arange(len(vectors)) if allowed is None else np.flatnonzero(allowed)
-    exact = vectors[kept].astype(np.float64) @ queries.T.astype(np.float64)
-    assert len(found) == len(queries)
-    for query, all_scores, (positions, scores) in zip(queries, exact.T, found, strict=True):
-        expected = kept[largest(all_scores, k)]
+    hits = expected_count = 0
+    candidates = np.arange(len(vectors)) if allowed is None else np.flatnonzero(allowed)
+    exact = vectors[candidates].astype(np.float64) @ queries.T.astype(np.float64)
+    assert len(results) == len(queries)
+    for query, all_scores, (positions, scores) in zip(queries, exact.T, results, strict=True):
+        expected = candidates[largest(all_scores, k)]
         assert positions.dtype == np.int64
         assert scores.dtype == np.float64
         assert len(positions) == len(scores) == len(set(positions.tolist())) == len(expected)
@@ -59,5 +59,5 @@ def recall_of(found, vectors, queries, k, allowed=None):
         np.testing.assert_allclose(scores, products, rtol=1e-12, atol=1e-12)
         assert (np.diff(np.round(scores, 5)) <= 0).all()
         hits += len(np.intersect1d(positions, expected))
-        wanted += len(expected)
-    return hits / wanted if wanted else 1.0
+        expected_count += len(expected)
+    return hits / expected_count if expected_count else 1.0

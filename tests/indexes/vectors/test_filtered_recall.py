@@ -36,8 +36,8 @@ _DEAD = np.random.default_rng(4).random(N) < 0.2
 
 
 def drawn_evenly(n, count):
-    chosen = _ORDER[n > _ORDER][:count]
-    return np.isin(np.arange(n), chosen)
+    drawn = _ORDER[n > _ORDER][:count]
+    return np.isin(np.arange(n), drawn)
 
 
 def nearness_of_clusters(n):
@@ -63,23 +63,23 @@ def leaning(n, count):
 @pytest.fixture(scope="module", params=TYPES)
 def structure(request, tmp_path_factory):
     vectors = VECTORS[: FEWER.get(request.param, N)]
-    made = build_structure(
+    built = build_structure(
         tmp_path_factory.mktemp("segment"), vectors, StructureSettings(request.param)
     )
-    assert made.name == request.param
-    return made
+    assert built.name == request.param
+    return built
 
 
 def recall(structure, k, allowed):
     vectors = VECTORS[: len(allowed)]
-    found = structure.search(vectors, QUERIES, k, PassageMask(allowed))
-    return recall_of(found, vectors, QUERIES, k, allowed)
+    results = structure.search(vectors, QUERIES, k, PassageMask(allowed))
+    return recall_of(results, vectors, QUERIES, k, allowed)
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["all-live", "some-deleted"])
 @pytest.mark.parametrize("where", [drawn_evenly, leaning, farthest_clusters])
 @pytest.mark.parametrize("share", SHARES)
-def test_recall_holds_whatever_a_filter_leaves(structure, share, where, deleted):
+def test_recall_is_high_for_filters_of_any_share_and_place(structure, share, where, deleted):
     n = FEWER.get(structure.name, N)
     allowed = where(n, round(share * n))
     assert int(allowed.sum()) == round(share * n)
@@ -90,12 +90,12 @@ def test_recall_holds_whatever_a_filter_leaves(structure, share, where, deleted)
 
 @pytest.mark.parametrize("where", [drawn_evenly, farthest_clusters])
 @pytest.mark.parametrize("count", [0, 1, 7, 400])
-def test_a_k_above_what_is_allowed_gives_all_of_it(structure, count, where):
+def test_k_above_the_allowed_count_returns_all_allowed(structure, count, where):
     n = FEWER.get(structure.name, N)
     assert recall(structure, 500, where(n, count)) == 1
 
 
-def test_the_far_clusters_are_far():
+def test_farthest_clusters_sample_is_far_from_the_queries():
     """The nearest hundredth of all vectors holds none of them, for nearly all queries."""
     far = farthest_clusters(N, N // 20)
     assert np.mean([far[best(VECTORS, query, N // 100)].any() for query in QUERIES]) < 0.05
@@ -103,10 +103,10 @@ def test_the_far_clusters_are_far():
 
 @pytest.mark.parametrize("name", ["ivf", "ivf-sq8"])
 @pytest.mark.parametrize("share", [0.5, 0.05])
-def test_lists_are_read_farther_where_the_allowed_vectors_lie_apart(tmp_path, name, share):
+def test_inverted_lists_reach_recall_when_allowed_vectors_are_far(tmp_path, name, share):
     # In more dimensions, the centroids of far clusters tell their vectors apart less well.
     vectors, cluster, queries = clustered(N, 64)
-    made = build_structure(tmp_path, vectors, StructureSettings(name))
+    built = build_structure(tmp_path, vectors, StructureSettings(name))
     allowed = cluster >= 100 - round(50 * 2 * share)
-    found = made.search(vectors, queries, K, PassageMask(allowed))
-    assert recall_of(found, vectors, queries, K, allowed) >= 0.95
+    results = built.search(vectors, queries, K, PassageMask(allowed))
+    assert recall_of(results, vectors, queries, K, allowed) >= 0.95

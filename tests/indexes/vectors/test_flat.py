@@ -21,11 +21,11 @@ def brute_force(vectors, query, allowed):
 
 
 def check(vectors, queries, k, allowed, quantized=None):
-    some = None if allowed is None else PassageMask(allowed)
-    found = search_flat(vectors, queries, k, some, quantized=quantized)
+    mask = None if allowed is None else PassageMask(allowed)
+    results = search_flat(vectors, queries, k, mask, quantized=quantized)
     permitted = len(vectors) if allowed is None else int(allowed.sum())
-    assert len(found) == len(queries)
-    for query, (positions, scores) in zip(queries, found, strict=True):
+    assert len(results) == len(queries)
+    for query, (positions, scores) in zip(queries, results, strict=True):
         assert positions.dtype == np.int64
         assert scores.dtype == np.float64
         assert len(positions) == len(scores) == min(k, permitted)
@@ -56,13 +56,13 @@ def searches(draw):
 
 @settings(deadline=None, max_examples=200)
 @given(searches())
-def test_the_k_best_allowed_vectors_are_found(search):
+def test_flat_search_returns_the_k_best_allowed_vectors(search):
     check(*search)
 
 
 @settings(deadline=None, max_examples=200)
 @given(searches(), st.sampled_from([1e-38, 1e-3, 1, 1e15]))
-def test_the_k_best_allowed_vectors_are_found_by_their_codes(search, size):
+def test_flat_search_with_codes_returns_the_k_best_allowed_vectors(search, size):
     vectors, queries, k, allowed = search
     vectors[::7] *= 100
     vectors = vectors * np.float32(size)
@@ -80,27 +80,29 @@ def quantized_by(vectors, query):
 
 
 @pytest.mark.skipif(indexes.vectors.flat.compiled is None, reason="needs the compiled loops")
-def test_codes_leave_few_vectors_and_all_that_may_be_among_the_best():
+def test_codes_keep_few_candidates_including_the_best():
     chance = np.random.default_rng(0)
     vectors = chance.standard_normal((3000, 384)).astype(np.float32)
     vectors[5], vectors[6] = 0, 1e-40
     query = chance.standard_normal(384).astype(np.float32)
     quantized = QuantizedVectors()
-    found = [quantized.candidate_positions(vectors, query, 20, None) for _ in range(20)]
-    assert found[0] is None
+    candidates = [quantized.candidate_positions(vectors, query, 20, None) for _ in range(20)]
+    assert candidates[0] is None
     best = np.argsort(vectors.astype(np.float64) @ query.astype(np.float64))[-20:]
-    assert set(best.tolist()) <= set(found[-1].tolist())
-    assert len(found[-1]) < 100
+    assert set(best.tolist()) <= set(candidates[-1].tolist())
+    assert len(candidates[-1]) < 100
     vectors[7, 3] = np.nan
     quantized = QuantizedVectors()
-    found = [quantized.candidate_positions(vectors, query, 20, None) for _ in range(20)]
-    assert found == [None] * 20
+    candidates = [quantized.candidate_positions(vectors, query, 20, None) for _ in range(20)]
+    assert candidates == [None] * 20
 
 
 @pytest.mark.parametrize("is_light", [False, True])
 @pytest.mark.parametrize("share", [None, 0.01, 1 / 16, 0.07, 0.3, 0.5, 0.7, 1.0])
 @pytest.mark.parametrize(("queries", "dimensions"), [(1, 1), (1, 31), (1, 32), (1, 100), (40, 48)])
-def test_every_share_of_allowed_vectors(monkeypatch, is_light, share, queries, dimensions):
+def test_flat_search_is_exact_for_every_share_of_allowed_vectors(
+    monkeypatch, is_light, share, queries, dimensions
+):
     if is_light:
         monkeypatch.setattr(indexes.vectors.flat, "compiled", None)
         # None stands for what is not installed.
@@ -108,23 +110,23 @@ def test_every_share_of_allowed_vectors(monkeypatch, is_light, share, queries, d
     chance = np.random.default_rng(dimensions)
     vectors = chance.standard_normal((3000 if queries > 1 else 700, dimensions)).astype(np.float32)
     allowed = None if share is None else chance.random(len(vectors)) < share
-    asked = chance.standard_normal((queries, dimensions)).astype(np.float32)
+    query_vectors = chance.standard_normal((queries, dimensions)).astype(np.float32)
     for k in (1, 10, 699, 700, 900) if queries == 1 else (25, 2500):
-        check(vectors, asked, k, allowed)
+        check(vectors, query_vectors, k, allowed)
 
 
 @pytest.mark.parametrize("has_codes", [False, True])
 @pytest.mark.parametrize("queries", [1, 30])
 @pytest.mark.parametrize("share", [None, 0.7, 0.3, 0.05])
-def test_of_many_equal_vectors_those_of_the_lower_positions_are_found(has_codes, queries, share):
+def test_flat_search_breaks_ties_by_lower_position(has_codes, queries, share):
     chance = np.random.default_rng(8)
     # 27 distinct vectors.
     vectors = chance.integers(-1, 2, (3000, 3)).astype(np.float32)
     allowed = None if share is None else chance.random(3000) < share
-    asked = chance.standard_normal((queries, 3)).astype(np.float32)
-    quantized = quantized_by(vectors, asked[0]) if has_codes else None
+    query_vectors = chance.standard_normal((queries, 3)).astype(np.float32)
+    quantized = quantized_by(vectors, query_vectors[0]) if has_codes else None
     for k in (1, 30, 400):
-        check(vectors, asked, k, allowed, quantized)
+        check(vectors, query_vectors, k, allowed, quantized)
 
 
 def test_vectors_mapped_read_only_and_queries_of_another_layout_are_searched(tmp_path):
@@ -137,11 +139,11 @@ def test_vectors_mapped_read_only_and_queries_of_another_layout_are_searched(tmp
     check(mapped, queries.astype(np.float64), 20, chance.random(500) < 0.5)
 
 
-def test_vectors_that_are_not_numbers_are_never_minus_one():
+def test_flat_search_over_nan_vectors_returns_no_negative_position():
     vectors = np.full((20, 4), np.nan, np.float32)
     vectors[3] = 1
-    few = np.arange(20) == 3
-    for allowed in (None, PassageMask(np.ones(20, np.bool_)), PassageMask(few)):
+    mask = np.arange(20) == 3
+    for allowed in (None, PassageMask(np.ones(20, np.bool_)), PassageMask(mask)):
         for positions, _ in search_flat(vectors, np.ones((2, 4), np.float32), 5, allowed):
             assert (positions >= 0).all()
 

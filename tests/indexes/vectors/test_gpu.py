@@ -48,25 +48,25 @@ def found_by(structure):
 
 
 @pytest.mark.parametrize("name", ["ivf", "ivf-sq8", "IVF16,PQ4x4", "Pad20,IVF16,SQ4"])
-def test_inverted_lists_are_trained_and_filled_there(tmp_path, gpu, name):
+def test_inverted_lists_are_trained_and_filled_on_the_gpu(tmp_path, gpu, name):
     structure = build(tmp_path / "structure", VECTORS, name)
     assert gpu.steps == [("there", False), ("back", N)]
     # The file is as the CPU makes it.
     gpu.gpus = 0
     alone = build(tmp_path / "alone", VECTORS, name)
     assert structure.facts == alone.facts
-    for one in (structure, alone):
-        assert recall_of(found_by(one), VECTORS, QUERIES, 10) > 0.95
+    for built in (structure, alone):
+        assert recall_of(found_by(built), VECTORS, QUERIES, 10) > 0.95
 
 
 @pytest.mark.parametrize(("name", "gpus"), [("HNSW16", 2), ("SQ8", 2), ("PQ4x4fs", 2), ("ivf", 0)])
-def test_what_gpus_do_not_have_is_not_sent_there(tmp_path, gpu, name, gpus):
+def test_structures_unsupported_by_gpus_are_built_on_the_cpu(tmp_path, gpu, name, gpus):
     gpu.gpus = gpus
     build(tmp_path / "structure", VECTORS, name)
     assert gpu.steps == []
 
 
-def test_what_a_gpu_refuses_is_built_here(tmp_path, gpu):
+def test_structure_that_the_gpu_refuses_is_built_on_the_cpu(tmp_path, gpu):
     gpu.refusal = True
     with pytest.warns(UserWarning, match="cannot build ivf on the GPU .*not implemented"):
         structure = build(tmp_path / "structure", VECTORS, "ivf")
@@ -75,5 +75,5 @@ def test_what_a_gpu_refuses_is_built_here(tmp_path, gpu):
     assert recall_of(found_by(structure), VECTORS, QUERIES, 10) == 1
 
 
-def test_faiss_without_support_of_gpus_has_none():
+def test_faiss_without_gpu_support_counts_no_gpus():
     assert count_gpus(SimpleNamespace()) == 0

@@ -30,7 +30,7 @@ def only_segment(folder):
 
 
 @pytest.mark.parametrize("index_type", ["hnsw", "ivf", "ivf-sq8", "IVF8,SQ6"])
-def test_rebuilt_it_finds_what_a_scan_finds(folder, index_type):
+def test_rebuilt_structure_reaches_the_recall_of_a_scan(folder, index_type):
     with FolderWriter(folder) as writer:
         assert writer.rebuild(StructureSettings(index_type)) == 2
     assert verify(folder) == []
@@ -38,17 +38,17 @@ def test_rebuilt_it_finds_what_a_scan_finds(folder, index_type):
     assert (segment.folder / STRUCTURE_FILE).is_file()
     assert segment.structure.name == index_type
     assert segment.structure.reasons == (f"{index_type} was asked for",) or index_type == "IVF8,SQ6"
-    efforts = [one.effort for one in segment.structure.recall]
+    efforts = [measurement.effort for measurement in segment.structure.recall]
     assert efforts == sorted(set(efforts))
     assert segment.structure.recall[-1].recall > 0.95
     queries = np.asarray(segment.vectors[::60])
     for mask in (None, np.arange(len(segment.ids)) % 3 == 0):
-        some = None if mask is None else PassageMask(mask)
-        found = segment.structure.search(segment.vectors, queries, 10, some, 0.99)
-        assert recall_of(found, segment.vectors, queries, 10, mask) >= 0.95
+        passage_mask = None if mask is None else PassageMask(mask)
+        results = segment.structure.search(segment.vectors, queries, 10, passage_mask, 0.99)
+        assert recall_of(results, segment.vectors, queries, 10, mask) >= 0.95
 
 
-def test_later_merges_keep_the_type_and_flat_has_no_file(folder):
+def test_merges_keep_the_index_type_and_flat_has_no_file(folder):
     with FolderWriter(folder) as writer:
         writer.rebuild(StructureSettings("ivf"))
         writer.delete(["d1"])
@@ -61,7 +61,7 @@ def test_later_merges_keep_the_type_and_flat_has_no_file(folder):
     assert verify(folder) == []
 
 
-def test_what_faiss_does_not_know_changes_nothing(folder):
+def test_rebuild_with_an_invalid_index_type_changes_nothing(folder):
     before = sorted(path.name for path in (folder / "segments").iterdir())
     with FolderWriter(folder) as writer:
         with pytest.raises(ConfigError, match="IVFx,Nonsense"):
@@ -71,7 +71,7 @@ def test_what_faiss_does_not_know_changes_nothing(folder):
     assert verify(folder) == []
 
 
-def test_without_faiss_what_auto_wants_is_left_out(folder, monkeypatch):
+def test_auto_without_faiss_is_flat(folder, monkeypatch):
     def missing():
         raise MissingExtraError("no FAISS")
 
@@ -88,7 +88,7 @@ def test_without_faiss_what_auto_wants_is_left_out(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("memory", [0, -5])
-def test_no_memory_is_refused(memory):
+def test_memory_limit_below_one_byte_is_refused(memory):
     with pytest.raises(ConfigError, match="memory: expected 1 byte or more"):
         StructureSettings("auto", memory)
 
@@ -102,8 +102,8 @@ def test_a_structure_that_was_opened_is_searched_though_its_file_is_gone(folder)
     with FolderWriter(folder) as writer:
         writer.rebuild(StructureSettings("flat"))
     assert not segment.folder.exists()
-    found = segment.structure.search(segment.vectors, queries, 5)
-    assert [positions[0] for positions, _ in found] == [0, 1, 2]
+    results = segment.structure.search(segment.vectors, queries, 5)
+    assert [positions[0] for positions, _ in results] == [0, 1, 2]
 
 
 def test_structures_leave_no_file_open(folder):

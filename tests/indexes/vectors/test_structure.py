@@ -48,11 +48,11 @@ def write(path, name):
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_equal_vectors_give_equal_files(tmp_path, name):
+def test_structure_file_is_deterministic(tmp_path, name):
     assert write(tmp_path / "first", name) == write(tmp_path / "second", name)
 
 
-def test_another_sample_gives_another_file(tmp_path, monkeypatch):
+def test_structure_file_depends_on_the_training_sample(tmp_path, monkeypatch):
     whole = write(tmp_path / "whole", "ivf")
     monkeypatch.setattr(indexes.vectors.build, "training_size", lambda n, lists: n // 2)
     half = write(tmp_path / "half", "ivf")
@@ -97,19 +97,19 @@ def test_a_flipped_byte_is_named_or_does_no_harm(tmp_path, name):
         altered[place] ^= 0x80
         path.write_bytes(altered)
         try:
-            found = open_structure(path, N, D).searcher.search(VECTORS, QUERIES[:3], 10)
+            results = open_structure(path, N, D).searcher.search(VECTORS, QUERIES[:3], 10)
         except DamagedIndexError as error:
             assert str(path) in str(error)  # noqa: PT017
             refused += 1
             continue
-        for query, (positions, scores) in zip(QUERIES, found, strict=False):
+        for query, (positions, scores) in zip(QUERIES, results, strict=False):
             assert len(set(positions.tolist())) == 10
             np.testing.assert_allclose(scores, VECTORS[positions] @ query, rtol=1e-5, atol=1e-5)
     assert refused >= 90
 
 
 @pytest.mark.parametrize("allowed", [None, PassageMask(np.arange(N) != 5)])
-def test_a_passage_that_does_not_exist_is_not_returned(tmp_path, allowed):
+def test_structure_with_an_unknown_passage_is_damage(tmp_path, allowed):
     path = tmp_path / "structure"
     content = bytearray(write(path, "ivf"))
     last = slice(len(content) - 1024 - 8, len(content) - 1024)
@@ -141,7 +141,7 @@ def test_a_file_of_another_release_of_faiss_says_so(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["hnsw", "ivf"])
-def test_bytes_that_are_missing_at_the_end_or_in_the_middle_are_noticed(tmp_path, name):
+def test_truncated_structure_file_is_refused(tmp_path, name):
     path = tmp_path / "structure"
     content = write(path, name)
     sizes = (0, 100, 1024, 1025, len(content) // 2, len(content) - 1)
@@ -165,28 +165,28 @@ def results(*rows):
 
 def test_recall_is_the_share_of_the_best_that_was_found():
     exact = results([(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6)], [(5, 0.9), (6, 0.8), (7, 0.7)])
-    found = results([(1, 0.9), (3, 0.7), (4, 0.6)], [(6, 0.8), (7, 0.7), (9, 0.1)])
-    assert recall_at(found, exact, 3) == pytest.approx(4 / 6)
-    assert recall_at(found, exact, 1) == pytest.approx(1 / 2)
+    results_found = results([(1, 0.9), (3, 0.7), (4, 0.6)], [(6, 0.8), (7, 0.7), (9, 0.1)])
+    assert recall_at(results_found, exact, 3) == pytest.approx(4 / 6)
+    assert recall_at(results_found, exact, 1) == pytest.approx(1 / 2)
     assert recall_at(exact, exact, 10) == 1
 
 
-def test_of_equal_vectors_either_counts():
+def test_recall_counts_any_of_equal_scores():
     exact = results([(1, 0.9), (2, 0.5), (3, 0.5)])
     assert recall_at(results([(1, 0.9), (7, 0.5)]), exact, 2) == 1
     assert recall_at(results([(7, 0.5), (3, 0.5)]), exact, 2) == 1
     assert recall_at(results([(1, 0.9), (8, 0.49)]), exact, 2) == 0.5
 
 
-def test_queries_are_off_their_passages_and_repeatable():
+def test_sampled_queries_are_near_their_passages_and_repeatable():
     queries, own = sample_queries(VECTORS, 50)
     assert queries.dtype == np.float32
     assert queries.shape == (50, D)
     assert len(set(own.tolist())) == 50
     assert (np.diff(own) > 0).all()
-    held = VECTORS[own]
-    lengths = np.linalg.norm(queries, axis=1) * np.linalg.norm(held, axis=1)
-    cosines = (queries * held).sum(axis=1) / lengths
+    passage_vectors = VECTORS[own]
+    lengths = np.linalg.norm(queries, axis=1) * np.linalg.norm(passage_vectors, axis=1)
+    cosines = (queries * passage_vectors).sum(axis=1) / lengths
     assert ((cosines > 0.7) & (cosines < 0.99)).all()
     np.testing.assert_array_equal(queries, sample_queries(VECTORS, 50)[0])
     assert (sample_queries(VECTORS, 50, seed=1)[1] != own).any()
@@ -194,21 +194,23 @@ def test_queries_are_off_their_passages_and_repeatable():
 
 
 @pytest.mark.parametrize("name", ["ivf", "hnsw", "PQ4x4fs"])
-def test_what_is_measured_is_what_brute_force_finds(tmp_path, name):
+def test_measured_recall_equals_brute_force(tmp_path, name):
     searcher = build(tmp_path / "structure", VECTORS, name).searcher
     queries, sources = sample_queries(VECTORS, 40)
     measured = measure(searcher, VECTORS, queries, sources)
-    assert [one.effort for one in measured] == list(searcher.efforts[: len(measured)])
+    assert [measurement.effort for measurement in measured] == list(
+        searcher.efforts[: len(measured)]
+    )
     assert len(measured) == len(searcher.efforts) or measured[-1].recall == 1
     assert name != "ivf" or measured[0].recall < measured[-1].recall == 1
-    for one in measured[:3]:
+    for measurement in measured[:3]:
         hits = 0
-        found = searcher.search(VECTORS, queries, 11, effort=one.effort)
-        for query, own, (positions, _) in zip(queries, sources, found, strict=True):
-            others = np.arange(len(VECTORS)) != own
+        results = searcher.search(VECTORS, queries, 11, effort=measurement.effort)
+        for query, own, (positions, _) in zip(queries, sources, results, strict=True):
+            other_rows = np.arange(len(VECTORS)) != own
             positions = positions[positions != own][:10]
-            hits += len(np.intersect1d(positions, best(VECTORS, query, 10, others)))
-        assert one.recall == pytest.approx(hits / 400)
+            hits += len(np.intersect1d(positions, best(VECTORS, query, 10, other_rows)))
+        assert measurement.recall == pytest.approx(hits / 400)
 
 
 @given(
@@ -228,7 +230,7 @@ def test_the_least_effort_that_reaches_the_target_is_chosen(pairs, target):
 
 
 @pytest.mark.parametrize("target", [0.0, -1.0, 1.5, float("nan")])
-def test_a_target_that_is_no_share_is_refused_where_there_is_something_to_choose(target):
+def test_recall_target_outside_zero_to_one_is_refused(target):
     with pytest.raises(ConfigError, match="above 0 and at most 1"):
         SegmentStructure("ivf", (), (Measured(1, 1.0),)).effort(target)
     assert SegmentStructure("flat").effort(target) is None

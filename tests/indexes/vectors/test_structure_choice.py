@@ -43,12 +43,12 @@ def test_auto_is_flat_while_small_and_otherwise_the_first_that_fits(n, d, budget
 
 
 @given(st.sampled_from(KINDS), ENOUGH, DIMENSIONS, BUDGETS)
-def test_a_given_name_wins_over_memory(kind, n, d, budget):
+def test_named_index_type_ignores_the_memory_budget(kind, n, d, budget):
     assert resolve(kind, n, d, budget).name == kind
 
 
 @given(st.integers(39, 10**8))
-def test_every_list_has_as_many_vectors_to_train_on_as_faiss_asks(n):
+def test_training_sample_has_at_least_39_vectors_per_list(n):
     lists = list_count(n)
     sample = training_size(n, lists)
     assert 39 * lists <= sample <= n
@@ -56,7 +56,7 @@ def test_every_list_has_as_many_vectors_to_train_on_as_faiss_asks(n):
     assert sample <= max(2**16, 64 * lists) <= 2**20
 
 
-def test_lists_grow_as_the_root_of_the_passages_up_to_a_million():
+def test_list_count_grows_with_the_square_root_up_to_a_limit():
     assert [list_count(n) for n in (10**5, 10**6, 10**7)] == [1264, 4000, 4096]
 
 
@@ -66,7 +66,7 @@ def test_lists_grow_as_the_root_of_the_passages_up_to_a_million():
     st.integers(0, 300),
     st.integers(1, 12),
 )
-def test_whatever_is_chosen_for_few_passages_can_be_built_and_searched(name, n, d):
+def test_index_type_resolved_for_few_passages_can_be_built_and_searched(name, n, d):
     choice = resolve(name, n, d, None)
     chance = np.random.default_rng(n)
     vectors = chance.standard_normal((n, d)).astype(np.float32)
@@ -88,7 +88,7 @@ def test_whatever_is_chosen_for_few_passages_can_be_built_and_searched(name, n, 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf", "ivf-sq8", "ivf-pq"])
 @pytest.mark.parametrize("d", [30, pytest.param(32, marks=pytest.mark.soak)])
-def test_the_memory_said_is_about_what_the_file_takes(tmp_path, kind, d):
+def test_estimated_memory_is_near_the_file_size(tmp_path, kind, d):
     vectors = np.random.default_rng(3).standard_normal((10_000, d)).astype(np.float32)
     choice = resolve(kind, 10_000, d, None)
     for other in (1, 5, 384):
@@ -116,7 +116,7 @@ def test_the_memory_said_is_about_what_the_file_takes(tmp_path, kind, d):
         ("IVF4096,Flat", 4_096, "IVF4096,Flat", "159,744 in all; there are 4,096"),
     ],
 )
-def test_too_few_passages_fall_to_what_can_be_trained_and_say_why(name, n, kind, reason):
+def test_too_few_passages_fall_back_to_a_trainable_type_with_a_reason(name, n, kind, reason):
     choice = resolve(name, n, 8, None)
     assert choice.name == kind
     assert reason in choice.reasons[-1]
@@ -139,7 +139,7 @@ def test_too_few_passages_fall_to_what_can_be_trained_and_say_why(name, n, kind,
         ("x" * 300, "could not parse"),
     ],
 )
-def test_what_faiss_does_not_take_is_refused_in_one_line(name, reason):
+def test_invalid_faiss_index_type_is_refused_in_one_line(name, reason):
     with pytest.raises(ConfigError) as refused:
         resolve(name, 1000, 32, None)
     message = str(refused.value)
