@@ -61,7 +61,7 @@ def main() -> None:
 def batches(folder: Path, passages: int, size: int) -> Iterator[str]:
     """The lines of a table of tenths of the way."""
     number_of_batches = passages // size
-    known: dict[int, int] = {}
+    segment_bytes: dict[int, int] = {}
     commits: list[float] = []
     merges: list[float] = []
     yield "| passages | segments | commit, ms (median) | merging, ms a batch (mean) | written |"
@@ -70,7 +70,7 @@ def batches(folder: Path, passages: int, size: int) -> Iterator[str]:
 
         def counted(name: str, total: int) -> Callable[[int], object]:
             # What is merged again in the same run is written too.
-            _count(writer, known)
+            _count(writer, segment_bytes)
             return no_progress(name, total)
 
         for number in range(number_of_batches):
@@ -81,29 +81,31 @@ def batches(folder: Path, passages: int, size: int) -> Iterator[str]:
                 _document(f"{number}-{i}", " ".join(row), {}) for i, row in enumerate(terms)
             ]
             commits.append(_timed(partial(writer.commit, documents, _vectors(chance, size), terms)))
-            _count(writer, known)
+            _count(writer, segment_bytes)
             before = time.perf_counter()
             writer.merge(counted)
             writer.optimize_after_run(size, counted)
             merges.append(time.perf_counter() - before)
-            _count(writer, known)
+            _count(writer, segment_bytes)
             if (number + 1) % max(1, number_of_batches // 10) == 0:
-                left = [known[one.segment.number] for one in writer.segments()]
+                remaining = [segment_bytes[live.segment.number] for live in writer.segments()]
                 yield (
-                    f"| {(number + 1) * size:,} | {len(left)} "
+                    f"| {(number + 1) * size:,} | {len(remaining)} "
                     f"| {1000 * statistics.median(commits):.0f} "
                     f"| {1000 * statistics.fmean(merges):.0f} "
-                    f"| {sum(known.values()) / sum(left):.2f} |"
+                    f"| {sum(segment_bytes.values()) / sum(remaining):.2f} |"
                 )
                 commits, merges = [], []
         yield f"\ncompact: {_timed(writer.compact):.1f} s"
 
 
-def _count(writer: FolderWriter, known: dict[int, int]) -> None:
+def _count(writer: FolderWriter, segment_bytes: dict[int, int]) -> None:
     """Note the bytes of each segment by its number."""
     for live in writer.segments():
         folder = live.segment.folder
-        known.setdefault(live.segment.number, sum(path.stat().st_size for path in folder.iterdir()))
+        segment_bytes.setdefault(
+            live.segment.number, sum(path.stat().st_size for path in folder.iterdir())
+        )
 
 
 def one_at_a_time(folder: Path, count: int) -> Iterator[tuple[str, str]]:
@@ -111,8 +113,8 @@ def one_at_a_time(folder: Path, count: int) -> Iterator[tuple[str, str]]:
     with Index.create(folder) as index:
         index.add([Document("first", "The first document loads the encoder.")])
         seconds = [_timed(partial(index.add, [_sentence(number)])) for number in range(count)]
-        found = index.search(f"number {count - 1}", SearchSettings(mode="bm25", k=1))
-        assert found[0].id == f"d{count - 1}"
+        hits = index.search(f"number {count - 1}", SearchSettings(mode="bm25", k=1))
+        assert hits[0].id == f"d{count - 1}"
     p50, p95 = 1000 * np.percentile(seconds, [50, 95])
     mean = 1000 * statistics.fmean(seconds)
     name = f"adding one document, mean of {count:,} / p50 / p95, ms"
@@ -163,12 +165,12 @@ def ties(folder: Path, passages: int) -> Iterator[tuple[str, str]]:
         writer.commit(documents, vectors[order], iter([terms[number] for number in order]))
     with Index.open(folder) as index, index._opened.view() as view:
         for mode in ("bm25", "dense"):
-            taken: dict[str, list[float]] = {"tie": [], "own": []}
+            durations: dict[str, list[float]] = {"tie": [], "own": []}
             for number in range(QUERIES):
                 for word, near in (("tie", vectors[0]), ("own", vectors[half + number])):
-                    asked = SearchSettings(mode=mode, k=10), [Query([word], near)]  # type: ignore[arg-type]
-                    taken[word].append(_timed(partial(ranked_hits, view, *asked)))
-            tied, free = (1000 * statistics.median(seconds) for seconds in taken.values())
+                    arguments = SearchSettings(mode=mode, k=10), [Query([word], near)]  # type: ignore[arg-type]
+                    durations[word].append(_timed(partial(ranked_hits, view, *arguments)))
+            tied, free = (1000 * statistics.median(seconds) for seconds in durations.values())
             name = f"{mode}, half of {passages:,} passages tie / none do, ms"
             yield name, f"{tied:.2f} / {free:.2f} ({tied / free:.1f} times)"
 

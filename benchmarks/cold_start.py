@@ -39,11 +39,11 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
-        corpus, few = folder / "corpus.jsonl", folder / "few.jsonl"
+        corpus, short = folder / "corpus.jsonl", folder / "few.jsonl"
         with arguments.corpus.open(encoding="utf-8") as lines:
-            kept = list(itertools.islice(lines, arguments.documents))
-        corpus.write_text("".join(kept), encoding="utf-8")
-        few.write_text("".join(kept[:20]), encoding="utf-8")
+            head = list(itertools.islice(lines, arguments.documents))
+        corpus.write_text("".join(head), encoding="utf-8")
+        short.write_text("".join(head[:20]), encoding="utf-8")
         tool = [sys.executable, "-m", "cli.main"]
         subprocess.run([*tool, "index", str(corpus), "-i", str(folder / "index"), "-q"], check=True)
         query = [*tool, "query", _QUERY, "-i", str(folder / "index"), "-k", "3"]
@@ -53,19 +53,19 @@ def main() -> None:
             "query, dense": [*query, "--mode", "dense"],
             "query, hybrid, by openvino": [*query, "--model", "::backend=openvino"],
             "query, hybrid, by torch": [*query, "--model", "::backend=torch"],
-            "encode 20 texts": [*tool, "encode", str(few), "-o", str(folder / "few.npy"), "-q"],
+            "encode 20 texts": [*tool, "encode", str(short), "-o", str(folder / "few.npy"), "-q"],
             "index 20 texts": [
-                *(*tool, "index", str(few), "-i", str(folder / "new"), "-q", "--recreate"),
+                *(*tool, "index", str(short), "-i", str(folder / "new"), "-q", "--recreate"),
             ],
             "sentence-transformers, one text": [sys.executable, "-c", _PEER.format(query=_QUERY)],
         }
         seconds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
         for turn in range(arguments.turns + 1):
             for name, command in commands.items():
-                found = run(command)
+                duration = run(command)
                 # The first turn fills the page cache.
                 if turn:
-                    seconds[name].append(found)
+                    seconds[name].append(duration)
     print("| command | seconds, median (range) | processor seconds | peak memory, MB |")
     print("|---|---|---|---|")
     for name, measured in seconds.items():

@@ -71,11 +71,11 @@ def table(data: Path, model: str, names: Sequence[str]) -> Iterator[str]:
         for name in names:
             sts, scifact = _encoders(FORMS[name], model, data, Path(folder))
             command = [sys.executable, __file__, "--data", str(data), "--one", scifact]
-            found = json.loads(_output([*command, "--sts", sts]))
-            shown = scifact if folder not in scifact else f"{model}, {FORMS[name]}"
+            facts = json.loads(_output([*command, "--sts", sts]))
+            label = scifact if folder not in scifact else f"{model}, {FORMS[name]}"
             yield (
-                f"| {name} | `{shown}` | {found['dimensions']} | {100 * found['sts']:.2f} | "
-                f"{100 * found['scifact']:.2f} | {found['rate']:.0f} | {found['peak']:.0f} |"
+                f"| {name} | `{label}` | {facts['dimensions']} | {100 * facts['sts']:.2f} | "
+                f"{100 * facts['scifact']:.2f} | {facts['rate']:.0f} | {facts['peak']:.0f} |"
             )
 
 
@@ -113,8 +113,8 @@ def measure(data: Path, sts: str, scifact: str) -> dict[str, Any]:
     started = time.perf_counter()
     passages = encoder.encode(texts)
     rate = len(texts) / (time.perf_counter() - started)
-    asked = encoder.encode(list(queries.values()), query=True)
-    quality = _ndcg(asked @ passages.T, list(queries), ids, qrels)
+    query_vectors = encoder.encode(list(queries.values()), query=True)
+    quality = _ndcg(query_vectors @ passages.T, list(queries), ids, qrels)
     if sts != scifact:
         encoder = Encoder.load(sts, device="cpu")
     return {
@@ -149,9 +149,14 @@ def _scifact(data: Path) -> tuple[list[str], list[str], dict[str, str], Any]:
 
     documents = list(CorpusReader([str(data / "scifact/corpus.jsonl")]))
     qrels = read_qrels(data / "scifact/qrels.test.tsv")
-    queries = {one.id: one.text for one in CorpusReader([str(data / "scifact/queries.test.jsonl")])}
-    texts = [f"{one.title} {one.text}" if one.title else one.text for one in documents]
-    return texts, [one.id for one in documents], queries, qrels
+    queries = {
+        query.id: query.text for query in CorpusReader([str(data / "scifact/queries.test.jsonl")])
+    }
+    texts = [
+        f"{document.title} {document.text}" if document.title else document.text
+        for document in documents
+    ]
+    return texts, [document.id for document in documents], queries, qrels
 
 
 def _ndcg(scores: Any, queries: Sequence[str], ids: Sequence[str], qrels: Any) -> float:

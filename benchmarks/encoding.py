@@ -38,9 +38,9 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=7, help="turns")
     parser.add_argument("--size", type=int, default=256, help="passages a turn")
     parser.add_argument("--model", default="", help="folder or name; default: the bundled model")
-    ways = [f"torch:{one}" for one in ("float32", "bfloat16")]
-    ways += [f"openvino:{one}" for one in ("float32", "bfloat16", "int8")]
-    parser.add_argument("--way", nargs="+", default=ways, metavar="BACKEND:DTYPE")
+    specs = [f"torch:{number_format}" for number_format in ("float32", "bfloat16")]
+    specs += [f"openvino:{number_format}" for number_format in ("float32", "bfloat16", "int8")]
+    parser.add_argument("--way", nargs="+", default=specs, metavar="BACKEND:DTYPE")
     parser.add_argument("--queries", action="store_true", help="measure one text at a time")
     arguments = parser.parse_args()
     with arguments.corpus.open(encoding="utf-8") as lines:
@@ -82,34 +82,34 @@ def compare(
     def st(chunk: list[str]) -> Any:
         return peer.encode(chunk, normalize_embeddings=True, show_progress_bar=False)
 
-    ways: dict[str, Callable[[list[str]], Any]] = {
+    runs: dict[str, Callable[[list[str]], Any]] = {
         "sentence-transformers float32": st,
-        **{f"retriever {way}": encoder.encode for way, encoder in encoders.items()},
+        **{f"retriever {run}": encoder.encode for run, encoder in encoders.items()},
     }
     if importlib.util.find_spec("optimum.intel") if importlib.util.find_spec("optimum") else None:
         # Converted from the local folder at each start.
         compiled = SentenceTransformer(path, device="cpu", backend="openvino")
-        ways["sentence-transformers openvino"] = lambda chunk: compiled.encode(
+        runs["sentence-transformers openvino"] = lambda chunk: compiled.encode(
             chunk, normalize_embeddings=True, show_progress_bar=False
         )
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    cosines: dict[str, float] = dict.fromkeys(ways, 1.0)
-    for way in ways.values():
-        way(chunks[0][:64])
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    cosines: dict[str, float] = dict.fromkeys(runs, 1.0)
+    for run in runs.values():
+        run(chunks[0][:64])
     for chunk in chunks:
         vectors = {}
-        for name, way in ways.items():
+        for name, run in runs.items():
             started = time.perf_counter()
-            vectors[name] = way(chunk)
+            vectors[name] = run(chunk)
             seconds[name].append(time.perf_counter() - started)
         reference = vectors["sentence-transformers float32"]
-        for name, found in vectors.items():
-            cosines[name] = min(cosines[name], float(np.sum(found * reference, axis=1).min()))
+        for name, own_vectors in vectors.items():
+            cosines[name] = min(cosines[name], float(np.sum(own_vectors * reference, axis=1).min()))
     pieces = [sum(map(len, first.tokenize(chunk))) for chunk in chunks]
     rows = []
     for name, times in seconds.items():
         rate = statistics.median(n / t for n, t in zip(pieces, times, strict=True))
-        ratios = [a / b for a, b in zip(seconds[next(iter(ways))], times, strict=True)]
+        ratios = [a / b for a, b in zip(seconds[next(iter(runs))], times, strict=True)]
         rows.append(
             (
                 name,
@@ -126,12 +126,12 @@ def loaded(model: str, computing: Sequence[str]) -> dict[str, Any]:
     """By name in the tables, an encoder for each backend and number format."""
     from retriever import Encoder
 
-    found = {}
-    for one in computing:
-        backend, _, dtype = one.partition(":")
+    encoders = {}
+    for spec in computing:
+        backend, _, dtype = spec.partition(":")
         text = f"{model}::backend={backend}::dtype={dtype}"
-        found[f"{dtype} by {backend}"] = Encoder.load(text, device="cpu")
-    return found
+        encoders[f"{dtype} by {backend}"] = Encoder.load(text, device="cpu")
+    return encoders
 
 
 def one_by_one(

@@ -90,11 +90,11 @@ def sbert_wk_tables(texts: Sequence[int], turns: int) -> Iterator[str]:
         columns = "transformers, ms | forward, ms | fusion, ms | ratio"
         yield f"| model | texts | pieces | preset | {columns} |"
         yield "|---|---|---|---|---|---|---|---|"
-        for name, found in models.items():
-            backbone, plain = Backbone(found, "cpu"), _plain(found)
+        for name, model_folder in models.items():
+            backbone, plain = Backbone(model_folder, "cpu"), _plain(model_folder)
             for count, length, preset in product(texts, LENGTHS, ("paper", "released")):
-                asked = parse_encoder(fusion="sbert-wk", wk_preset=preset)
-                settings = SBERTWKSettings.of(asked, backbone.depth)
+                wk_settings = parse_encoder(fusion="sbert-wk", wk_preset=preset)
+                settings = SBERTWKSettings.of(wk_settings, backbone.depth)
                 row = _sbert_wk(backbone, plain, count, length, settings, turns)
                 yield f"| {name} | {count} | {length} | {preset} | {row} |"
         yield "\n| model | pieces | layers read | forward, ms | of the whole |"
@@ -115,12 +115,12 @@ def _base(folder: Path) -> ModelFolder:
     return find_model(str(folder))
 
 
-def _plain(found: ModelFolder) -> Any:
+def _plain(folder: ModelFolder) -> Any:
     from transformers import AutoModel
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    return AutoModel.from_pretrained(found.path, dtype=torch.float32).eval()
+    return AutoModel.from_pretrained(folder.path, dtype=torch.float32).eval()
 
 
 def _batch(backbone: Backbone, texts: int, length: int) -> Any:
@@ -133,43 +133,45 @@ def _sbert_wk(
 ) -> str:
     batch = _batch(backbone, texts, length)
     layers = range(settings.first_state, backbone.depth + 1)
-    kept = torch.ones(texts, length, dtype=torch.bool)
-    kept[:, -1] = settings.preset == "paper"
+    mask = torch.ones(texts, length, dtype=torch.bool)
+    mask[:, -1] = settings.preset == "paper"
     states: list[torch.Tensor] = []
 
     def forward() -> None:
         states.clear()
         backbone.run(batch, layers, lambda _, state: states.append(state))
 
-    ways = [lambda: plain(**batch.inputs), forward, lambda: sbert_wk(states, kept, settings)]
+    ways = [lambda: plain(**batch.inputs), forward, lambda: sbert_wk(states, mask, settings)]
     theirs, ours, fusion = _in_turns(ways, turns)
     return f"{theirs:.1f} | {ours:.1f} | {fusion:.2f} | {100 * fusion / ours:.1f}%"
 
 
 def _early_exit(backbone: Backbone, length: int, turns: int) -> Iterator[str]:
     batch = _batch(backbone, max(TEXTS), length)
-    chosen = [(backbone.depth,), (0, 2), (0,)]
-    ways = [lambda layers=layers: backbone.run(batch, layers, lambda *_: None) for layers in chosen]
+    layer_sets = [(backbone.depth,), (0, 2), (0,)]
+    ways = [
+        lambda layers=layers: backbone.run(batch, layers, lambda *_: None) for layers in layer_sets
+    ]
     times = _in_turns(ways, turns)
-    for layers, taken in zip(chosen, times, strict=True):
-        yield f"{','.join(map(str, layers))} | {taken:.1f} | {taken / times[0]:.2f}"
+    for layers, seconds in zip(layer_sets, times, strict=True):
+        yield f"{','.join(map(str, layers))} | {seconds:.1f} | {seconds / times[0]:.2f}"
 
 
-def _in_turns(ways: Sequence[Callable[[], Any]], turns: int) -> list[float]:
+def _in_turns(runs: Sequence[Callable[[], Any]], turns: int) -> list[float]:
     """The median milliseconds of each, called one after the other again and again."""
-    taken: list[list[float]] = [[] for _ in ways]
+    seconds: list[list[float]] = [[] for _ in runs]
     for turn in range(turns + 2):
-        for way, times in zip(ways, taken, strict=True):
+        for run, times in zip(runs, seconds, strict=True):
             started = time.perf_counter()
-            way()
+            run()
             if turn >= 2:
                 times.append(1000 * (time.perf_counter() - started))
-    return [statistics.median(times) for times in taken]
+    return [statistics.median(times) for times in seconds]
 
 
 def search_beside_naive() -> str:
     """The table of both ways."""
-    left, right, gold = _made(*PAPER)
+    left, right, gold = _random_states(*PAPER)
     subsets = layer_subsets(PAPER[1])
     times = []
     for _ in range(SEARCHES):
@@ -194,7 +196,7 @@ def search_beside_naive() -> str:
 
 def deep_search() -> str:
     """Time and peak memory of the search over many layers."""
-    left, right, gold = _made(*DEEP)
+    left, right, gold = _random_states(*DEEP)
     subsets = layer_subsets(DEEP[1], 8)
     before, start = _peak_mb(), time.perf_counter()
     subset_values(LayerTask(pair_grams(left, right), Correlation(gold)), subsets)
@@ -223,7 +225,7 @@ def _naive(
     return values
 
 
-def _made(
+def _random_states(
     pairs: int, hidden_states: int, dimensions: int
 ) -> tuple[Vectors, Vectors, NDArray[np.float64]]:
     chance = np.random.default_rng(0)

@@ -86,8 +86,8 @@ def _st_prepare(kind: str, model: Path) -> None:
     from optimum.intel import OVConfig, OVQuantizationConfig, OVQuantizer
 
     texts = _read(model.parent, "texts")
-    chosen = [texts[i] for i in range(0, len(texts), max(1, len(texts) // 300))]
-    pieces = encoder.tokenizer(chosen, padding="max_length", max_length=128, truncation=True)
+    sample = [texts[i] for i in range(0, len(texts), max(1, len(texts) // 300))]
+    pieces = encoder.tokenizer(sample, padding="max_length", max_length=128, truncation=True)
     quantizer = OVQuantizer(encoder[0].auto_model)
     quantizer.quantize(
         ov_config=OVConfig(quantization_config=OVQuantizationConfig()),
@@ -95,8 +95,8 @@ def _st_prepare(kind: str, model: Path) -> None:
         save_directory=str(model / "int8"),
     )
     for suffix in ("xml", "bin"):
-        made = model / "int8/openvino" / f"openvino_model.{suffix}"
-        made.rename(model / "openvino" / f"openvino_model_int8.{suffix}")
+        exported = model / "int8/openvino" / f"openvino_model.{suffix}"
+        exported.rename(model / "openvino" / f"openvino_model_int8.{suffix}")
 
 
 def _st_index(kind: str, texts: list[str], folder: Path, model: Path) -> None:
@@ -134,9 +134,9 @@ def _st_opened(kind: str, folder: Path, model: Path) -> Search:
         vector = encoder.encode([query], normalize_embeddings=True, show_progress_bar=False)
         nearest, positions = flat.search(vector, DEPTH)
         tokens = bm25s.tokenize(query, stopwords="en", stemmer=stemmer, show_progress=False)
-        found, words = side.retrieve(tokens, k=DEPTH, show_progress=False)
+        numbers, words = side.retrieve(tokens, k=DEPTH, show_progress=False)
         scores: dict[int, float] = {}
-        for rows, values in ((positions[0], nearest[0]), (found[0], words[0])):
+        for rows, values in ((positions[0], nearest[0]), (numbers[0], words[0])):
             best = max(float(values[0]), 1e-9)
             for row, value in zip(rows.tolist(), values.tolist(), strict=True):
                 scores[row] = scores.get(row, 0.0) + 0.5 * value / best
@@ -249,15 +249,17 @@ def step(name: str, system: str, work: Path) -> None:
     else:
         search = _opened(work / system, "hybrid")
     opened = time.perf_counter() - started
-    asked = _read(work, "queries")
+    queries = _read(work, "queries")
     # Of each query, the first included; by BM25 also of all of them again.
-    turns = [[_timed(partial(search, one)) for one in asked] for _ in range(1 + (system in BM25))]
+    turns = [
+        [_timed(partial(search, query)) for query in queries] for _ in range(1 + (system in BM25))
+    ]
     print(json.dumps({"open": opened, "queries": turns[0], "again": turns[-1]}))
 
 
 def _read(folder: Path, name: str) -> list[str]:
-    found: list[str] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+    texts: list[str] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return texts
 
 
 def main() -> None:
@@ -266,7 +268,7 @@ def main() -> None:
         step(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
         return
     arguments = _arguments()
-    pythons = dict(given.split("=", 1) for given in arguments.python)
+    pythons = dict(setting.split("=", 1) for setting in arguments.python)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         corpus = work / "corpus.jsonl"
@@ -276,18 +278,18 @@ def main() -> None:
         texts = [_text(json.loads(line)) for line in lines]
         (work / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
         # Of up to eight words, each from a document of the corpus.
-        chosen = random.Random(0).sample(texts, min(arguments.queries, len(texts)))
-        queries = [" ".join(text.split()[-8:]) for text in chosen]
+        sample = random.Random(0).sample(texts, min(arguments.queries, len(texts)))
+        queries = [" ".join(text.split()[-8:]) for text in sample]
         (work / "queries.json").write_text(json.dumps(queries), encoding="utf-8")
         ours = [name for name in OURS if name in arguments.systems]
         systems = [*ours, *_prepared(work, pythons, arguments.systems)]
-        built = _built(systems, corpus, work, pythons, arguments.rounds)
-        asked = _asked(systems, work, pythons, arguments.rounds)
+        built = _build_all(systems, corpus, work, pythons, arguments.rounds)
+        queried = _query_all(systems, work, pythons, arguments.rounds)
         report = [
             f"{len(texts):,} documents; {platform.processor() or platform.machine()}, "
             f"{os.cpu_count()} cores; Python {platform.python_version()}",
             "",
-            *_section("Indexing by one command and hybrid queries", _whole(built, asked, work)),
+            *_section("Indexing by one command and hybrid queries", _whole(built, queried, work)),
             *_section("Warm queries by part, milliseconds", _parts(work, queries)),
             *_section("BM25 queries, milliseconds, including the first", _bm25(work, pythons)),
         ]
@@ -326,9 +328,9 @@ def _peer(name: str, system: str, work: Path, pythons: dict[str, str]) -> list[s
     return [pythons.get(system, sys.executable), __file__, name, system, str(work)]
 
 
-def _prepared(work: Path, pythons: dict[str, str], chosen: Sequence[str]) -> Iterator[str]:
+def _prepared(work: Path, pythons: dict[str, str], systems: Sequence[str]) -> Iterator[str]:
     """The chosen peers that are installed, with what each makes once for a model."""
-    for name in (name for name in HYBRID if name in chosen):
+    for name in (name for name in HYBRID if name in systems):
         command = _peer("prepare", name, work, pythons)
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
@@ -342,11 +344,11 @@ def _left_out(name: str, errors: str) -> None:
     print(f"{name}: left out: {reason}", file=sys.stderr)
 
 
-def _built(
+def _build_all(
     systems: Sequence[str], corpus: Path, work: Path, pythons: dict[str, str], rounds: int
 ) -> dict[str, list[tuple[float, int]]]:
     """Of each system, for each round: seconds and peak bytes of indexing."""
-    found: dict[str, list[tuple[float, int]]] = {name: [] for name in systems}
+    measurements: dict[str, list[tuple[float, int]]] = {name: [] for name in systems}
     for _ in range(rounds):
         for name in systems:
             folder = work / name
@@ -356,41 +358,41 @@ def _built(
                 if name in OURS
                 else _peer("index", name, work, pythons)
             )
-            found[name].append(_process(command))
-    return found
+            measurements[name].append(_process(command))
+    return measurements
 
 
-def _asked(
+def _query_all(
     systems: Sequence[str], work: Path, pythons: dict[str, str], rounds: int
 ) -> dict[str, list[dict[str, Any]]]:
     """Of each system, for each round: what `query` measures."""
-    found: dict[str, list[dict[str, Any]]] = {
+    measurements: dict[str, list[dict[str, Any]]] = {
         name: [] for name in systems if name not in list(OURS)[1:]
     }
     for _ in range(rounds):
-        for name, measured in found.items():
+        for name, measured in measurements.items():
             command = _peer("query", name, work, pythons)
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             measured.append(json.loads(done.stdout.splitlines()[-1]))
-    return found
+    return measurements
 
 
 def _whole(
-    built: dict[str, list[tuple[float, int]]], asked: dict[str, list[dict[str, Any]]], work: Path
+    built: dict[str, list[tuple[float, int]]], queried: dict[str, list[dict[str, Any]]], work: Path
 ) -> list[tuple[str, ...]]:
     rows = [
         ("", "index, s", f"times {BASELINE}", "peak memory", "disk", "first query, s", "query, ms")
     ]
     base = [seconds for seconds, _ in built.get(BASELINE, [])]
     for name, runs in built.items():
-        seconds = [one for one, _ in runs]
-        ratios = [other / one for one, other in zip(seconds, base, strict=False)]
+        seconds = [duration for duration, _ in runs]
+        ratios = [theirs / ours for ours, theirs in zip(seconds, base, strict=False)]
         size = sum(path.stat().st_size for path in (work / name).rglob("*") if path.is_file())
         first = queries = ""
-        if name in asked:
-            firsts = [one["open"] + one["queries"][0] for one in asked[name]]
+        if name in queried:
+            firsts = [run["open"] + run["queries"][0] for run in queried[name]]
             first = f"{statistics.median(firsts):.2f}"
-            warm = [second for one in asked[name] for second in one["queries"][WARM_UP:]]
+            warm = [second for run in queried[name] for second in run["queries"][WARM_UP:]]
             queries = " / ".join(_quantiles(warm))
         memory = max(memory for _, memory in runs)
         rows.append(
@@ -450,10 +452,13 @@ def _bm25(work: Path, pythons: dict[str, str]) -> list[tuple[str, ...]]:
         if done.returncode:
             _left_out(name, done.stderr)
             continue
-        found = json.loads(done.stdout.splitlines()[-1])
-        opening, first = f"{found['open'] * 1e3:.1f}", f"{found['queries'][0] * 1e3:.2f}"
-        turns = found["queries"], found["again"]
-        rows.append((name, opening, first, *(" / ".join(_quantiles(one)) for one in turns)))
+        measurement = json.loads(done.stdout.splitlines()[-1])
+        opening, first = (
+            f"{measurement['open'] * 1e3:.1f}",
+            f"{measurement['queries'][0] * 1e3:.2f}",
+        )
+        turns = measurement["queries"], measurement["again"]
+        rows.append((name, opening, first, *(" / ".join(_quantiles(turn)) for turn in turns)))
     return rows
 
 

@@ -49,8 +49,8 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 def size(folder: Path) -> tuple[float, int]:
     """Megabytes (2^20 bytes of disk) and the number of files."""
-    files = [one.lstat() for one in folder.rglob("*") if not one.is_dir()]
-    return sum(one.st_blocks * 512 for one in files) / 2**20, len(files)
+    files = [file.lstat() for file in folder.rglob("*") if not file.is_dir()]
+    return sum(file.st_blocks * 512 for file in files) / 2**20, len(files)
 
 
 def measure(name: str, dist: Path, corpus: Path, folder: Path) -> list[str]:

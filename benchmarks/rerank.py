@@ -56,8 +56,8 @@ def main() -> None:
     print(f"{arguments.threads} of {os.cpu_count()} cores; PyTorch {torch.__version__}\n")
     for line in heads(arguments.questions, arguments.turns):
         print(line, flush=True)
-    wanted = arguments.turns * PAIRS
-    pairs = pools(arguments.data, wanted)
+    pair_count = arguments.turns * PAIRS
+    pairs = pools(arguments.data, pair_count)
     print()
     with tempfile.TemporaryDirectory() as folder:
         turns = [pairs[i : i + PAIRS] for i in range(0, len(pairs), PAIRS)]
@@ -133,12 +133,14 @@ class PlainHead(torch.nn.Module):
         u, v = torch.from_numpy(questions), torch.from_numpy(passages)
         optimizer = torch.optim.Adam(self.parameters())
         seconds, triples = 0.0, 0
-        made = epoch_batches(pools, SamplingSettings(batch=32), np.random.default_rng(0))
-        for number, batch in zip(range(PLAIN_BATCHES + 1), made, strict=False):
+        batches = epoch_batches(pools, SamplingSettings(batch=32), np.random.default_rng(0))
+        for number, batch in zip(range(PLAIN_BATCHES + 1), batches, strict=False):
             started = time.perf_counter()
             right, wrong = batch.positive, batch.negative
-            asked = u[batch.question[right]]
-            gaps = self(asked, v[batch.passage[right]]) - self(asked, v[batch.passage[wrong]])
+            question_vectors = u[batch.question[right]]
+            gaps = self(question_vectors, v[batch.passage[right]]) - self(
+                question_vectors, v[batch.passage[wrong]]
+            )
             optimizer.zero_grad()
             (1 - gaps).relu().mean().backward()
             optimizer.step()
@@ -194,8 +196,8 @@ def cross(ways: dict[str, Callable[[Pairs], Any]], turns: list[Pairs]) -> Iterat
             started = time.perf_counter()
             scores[name] = score(turn)
             seconds[name].append(time.perf_counter() - started)
-        for name, found in scores.items():
-            furthest[name] = max(furthest[name], float(np.abs(found - scores[first]).max()))
+        for name, values in scores.items():
+            furthest[name] = max(furthest[name], float(np.abs(values - scores[first]).max()))
     yield "| cross-encoder | pairs/s | times ST's rate | largest difference of a score |"
     yield "|---|---|---|---|"
     for name, times in seconds.items():
@@ -205,7 +207,7 @@ def cross(ways: dict[str, Callable[[Pairs], Any]], turns: list[Pairs]) -> Iterat
         yield f"| {name} | {rate:,.0f} | {spread} | {furthest[name]:.1e} |"
 
 
-def pools(folder: Path, wanted: int) -> Pairs:
+def pools(folder: Path, pair_count: int) -> Pairs:
     """Questions, each with the passages of its pool; from the start again where they run out."""
     from eval import read_question_set
 
@@ -215,7 +217,7 @@ def pools(folder: Path, wanted: int) -> Pairs:
         for question in questions.questions
         for passage in question.candidates
     ]
-    return (pairs * -(-wanted // len(pairs)))[:wanted]
+    return (pairs * -(-pair_count // len(pairs)))[:pair_count]
 
 
 if __name__ == "__main__":

@@ -221,17 +221,17 @@ def _peer(vectors: Path) -> None:
     from retriever.service import open_socket
 
     model = SentenceTransformer(str(find_model(DEFAULT_MODEL, download=False).path), device="cpu")
-    held = np.load(vectors).astype(np.float32)
-    index = faiss.IndexFlatIP(held.shape[1])
-    index.add(held)
+    passage_vectors = np.load(vectors).astype(np.float32)
+    index = faiss.IndexFlatIP(passage_vectors.shape[1])
+    index.add(passage_vectors)
     ids = [json.loads(line)["id"] for line in vectors.with_suffix(".ids.jsonl").open()]
 
     app = FastAPI()
 
     @app.post("/search")
-    def search(asked: Search) -> dict[str, object]:
-        vector = model.encode([asked.query], normalize_embeddings=True, show_progress_bar=False)
-        scores, places = index.search(vector, asked.k)
+    def search(request: Search) -> dict[str, object]:
+        vector = model.encode([request.query], normalize_embeddings=True, show_progress_bar=False)
+        scores, places = index.search(vector, request.k)
         return {
             "hits": [
                 {"id": ids[place], "score": float(score)}

@@ -53,8 +53,8 @@ def main() -> None:
     print(f"{n:,} vectors of {d} dimensions, {4 * n * d / 1e6:.0f} MB; FAISS {faiss.__version__}\n")
     with tempfile.TemporaryDirectory() as place:
         built: dict[str, tuple[Structure, int, float, float]] = {}
-        for number, asked in enumerate(arguments.types.split(";")):
-            name = asked.format(lists=int(4 * n**0.5), d=d, half=d // 2)
+        for number, index_type in enumerate(arguments.types.split(";")):
+            name = index_type.format(lists=int(4 * n**0.5), d=d, half=d // 2)
             path = Path(place) / f"{number}"
             started = time.process_time()
             write_structure(path, vectors, StructureSettings(name).choice(n, d))
@@ -89,8 +89,8 @@ def _effort(
     """The least effort that reaches the recall, or the best there is, and its recall."""
     best = (structure.searcher.default_effort, 0.0)
     for effort in structure.searcher.efforts:
-        found = structure.searcher.search(vectors, queries, 10, effort=effort)
-        recall = recall_at(found, exact)
+        results = structure.searcher.search(vectors, queries, 10, effort=effort)
+        recall = recall_at(results, exact)
         if recall > best[1]:
             best = effort, recall
         if recall >= RECALL:

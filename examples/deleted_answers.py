@@ -63,23 +63,23 @@ def main():
             index, texts, {id_: dict(q.grades) for id_, q in taught.items()}, search=search
         )
         index.keep_calibration(result.calibration)
-        asked = [questions[id_] for id_ in drawn[half:]]
+        test_questions = [questions[id_] for id_ in drawn[half:]]
         pairs = {"left out": [], "deleted": [], "left out, apart": [], "deleted, apart": []}
         for part in (0, 1):
-            losing, staying = asked[part::2], asked[1 - part :: 2]
-            gone = set().union(*map(relevant, losing))
-            apart = [question for question in staying if not relevant(question) & gone]
+            losing, staying = test_questions[part::2], test_questions[1 - part :: 2]
+            deleted_ids = set().union(*map(relevant, losing))
+            apart = [question for question in staying if not relevant(question) & deleted_ids]
             compared = {question.id for question in [*apart, *losing[: len(apart)]]}
             index.snapshot(f"{folder}/copy {part}")
             with Index.open(f"{folder}/copy {part}") as copy:
-                copy.delete([id_ for id_ in gone if id_ in copy])
-                for question in asked:
+                copy.delete([id_ for id_ in deleted_ids if id_ in copy])
+                for question in test_questions:
                     where = exclude_ids(sorted(relevant(question))) if question in losing else None
-                    found = {
+                    facts = {
                         "left out": answer(index, question, search, where),
                         "deleted": answer(copy, question, search),
                     }
-                    for name, pair in found.items():
+                    for name, pair in facts.items():
                         pairs[name].append(pair)
                         if question.id in compared:
                             pairs[f"{name}, apart"].append(pair)
@@ -88,11 +88,11 @@ def main():
             f"reported: error {100 * error['error']:.1f}, by chance {100 * error['by_chance']:.1f}"
         )
         for name, rows in pairs.items():
-            probability, found = np.array(rows).T
-            false = probability[found == 0] >= result.calibration.threshold
+            probability, facts = np.array(rows).T
+            false = probability[facts == 0] >= result.calibration.threshold
             print(
-                f"{name}: {len(rows):,} queries, {100 * found.mean():.1f}% with a relevant hit, "
-                f"error {100 * calibration_error(found, probability):.1f}, "
+                f"{name}: {len(rows):,} queries, {100 * facts.mean():.1f}% with a relevant hit, "
+                f"error {100 * calibration_error(facts, probability):.1f}, "
                 f"false answers {100 * false.mean():.1f}%"
             )
 

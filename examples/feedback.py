@@ -38,10 +38,10 @@ FEEDBACK, BETAS, MIXES = (3, 5, 10), (0.1, 0.3, 0.6), (0.9, 0.7, 0.5)
 
 def questions_of(folder):
     """Training and test questions with an answer."""
-    there = splits_of(folder)
+    splits = splits_of(folder)
     parts = [
         list(read_question_set(folder, split).answered().questions)[:QUESTIONS]
-        for split in (("train", "test") if {"train", "test"} <= set(there) else there[:1])
+        for split in (("train", "test") if {"train", "test"} <= set(splits) else splits[:1])
     ]
     return (parts[0][::2], parts[0][1::2]) if len(parts) == 1 else parts
 
@@ -56,20 +56,25 @@ class Corpus:
         evaluator, pipeline = Evaluator(collection, "nDCG@10", loading, silent), Pipeline()
         self.passages, self.queries = evaluator.vectors.encode(pipeline)
         passages = evaluator.texts.passages(pipeline)
-        self.owners = np.array([one.id for one in collection.documents])[passages.documents]
-        self.questions, self.qrels = questions, {one.id: dict(one.grades) for one in questions}
+        self.owners = np.array([document.id for document in collection.documents])[
+            passages.documents
+        ]
+        self.questions, self.qrels = (
+            questions,
+            {question.id: dict(question.grades) for question in questions},
+        )
         analyzer = Analyzer(pipeline.analyzer)
         counts = [Counter(analyzer.tokens(text)) for text in passages.texts]
-        asked = [Counter(analyzer.tokens(one.text)) for one in questions]
+        question_terms = [Counter(analyzer.tokens(question.text)) for question in questions]
         self.numbers = {term: n for n, term in enumerate(sorted(set().union(*counts)))}
-        self.frequencies, self.asked = self.matrix(counts), self.matrix(asked)
+        self.frequencies, self.asked = self.matrix(counts), self.matrix(question_terms)
         lengths = np.asarray(self.frequencies.sum(axis=1)).ravel()
-        held = np.bincount(self.frequencies.indices, minlength=len(self.numbers))
-        idf = np.log1p((len(counts) - held + 0.5) / (held + 0.5))
+        passage_counts = np.bincount(self.frequencies.indices, minlength=len(self.numbers))
+        idf = np.log1p((len(counts) - passage_counts + 0.5) / (passage_counts + 0.5))
         rows = np.repeat(np.arange(len(counts)), np.diff(self.frequencies.indptr))
         norm = K1 * (1 - B + B * lengths[rows] / lengths.mean())
-        found = self.frequencies.data
-        weights = idf[self.frequencies.indices] * found / (found + norm)
+        term_counts = self.frequencies.data
+        weights = idf[self.frequencies.indices] * term_counts / (term_counts + norm)
         self.weights = sparse.csr_matrix(
             (weights, self.frequencies.indices, self.frequencies.indptr), self.frequencies.shape
         ).T.tocsr()
@@ -78,16 +83,16 @@ class Corpus:
 
     def matrix(self, counts):
         """(texts, terms) counts of the terms that the corpus has."""
-        held = [{t: n for t, n in one.items() if t in self.numbers} for one in counts]
-        starts = np.cumsum([0, *map(len, held)])
-        columns = [self.numbers[term] for one in held for term in one]
-        values = [float(n) for one in held for n in one.values()]
-        return sparse.csr_matrix((values, columns, starts), (len(held), len(self.numbers)))
+        known_counts = [{t: n for t, n in terms.items() if t in self.numbers} for terms in counts]
+        starts = np.cumsum([0, *map(len, known_counts)])
+        columns = [self.numbers[term] for terms in known_counts for term in terms]
+        values = [float(n) for terms in known_counts for n in terms.values()]
+        return sparse.csr_matrix((values, columns, starts), (len(known_counts), len(self.numbers)))
 
     def moved(self, first, beta):
         """Vectors of the questions, by Rocchio towards the first passages of each."""
-        found = self.queries + beta * self.passages[first].mean(axis=1)
-        return found / np.linalg.norm(found, axis=1, keepdims=True)
+        moved_queries = self.queries + beta * self.passages[first].mean(axis=1)
+        return moved_queries / np.linalg.norm(moved_queries, axis=1, keepdims=True)
 
     def expanded(self, first, scores, mix):
         """Weights of terms of the questions, by RM3 of the first passages of each."""
@@ -104,7 +109,7 @@ class Corpus:
     def values(self, dense, words, mode):
         """nDCG@10 of each question by scores of all passages."""
         run = {}
-        for row, one in enumerate(self.questions):
+        for row, question in enumerate(self.questions):
             sides = {"dense": (dense,), "bm25": (words,)}.get(mode, (dense, words))
             best = [np.argpartition(-side[row], DEPTH)[:DEPTH] for side in sides]
             pool = np.unique(np.concatenate(best))
@@ -112,10 +117,10 @@ class Corpus:
             scores = left if mode == "dense" else right
             if mode == "hybrid":
                 scores = fuse(left, right, right > 0, FusionSettings(alpha=0.6))
-            found = {}
+            values_by_measure = {}
             for id_, score in zip(self.owners[pool].tolist(), scores.tolist(), strict=True):
-                found[id_] = max(score, found.get(id_, -np.inf))
-            run[one.id] = found
+                values_by_measure[id_] = max(score, values_by_measure.get(id_, -np.inf))
+            run[question.id] = values_by_measure
         return run_values(run, self.qrels, ["nDCG@10"])["nDCG@10"]
 
 
@@ -123,23 +128,25 @@ def measured(corpus):
     """(mode, kind) to the values of each question by settings of feedback; None is without."""
     dense = corpus.queries @ corpus.passages.T
     words = (corpus.asked @ corpus.weights).toarray()
-    found = {
+    measurements = {
         (mode, None): corpus.values(dense, words, mode) for mode in ("dense", "bm25", "hybrid")
     }
     for number in FEEDBACK:
-        near, best = (np.argsort(-one, axis=1)[:, :number] for one in (dense, words))
+        near, best = (np.argsort(-values, axis=1)[:, :number] for values in (dense, words))
         moved = {beta: corpus.moved(near, beta) @ corpus.passages.T for beta in BETAS}
         fed = {mix: (corpus.expanded(best, words, mix) @ corpus.weights).toarray() for mix in MIXES}
         for beta, scores in moved.items():
-            found["dense", ("Rocchio", number, beta)] = corpus.values(scores, words, "dense")
-            found["hybrid", ("Rocchio", number, beta)] = corpus.values(scores, words, "hybrid")
+            measurements["dense", ("Rocchio", number, beta)] = corpus.values(scores, words, "dense")
+            measurements["hybrid", ("Rocchio", number, beta)] = corpus.values(
+                scores, words, "hybrid"
+            )
         for mix, scores in fed.items():
-            found["bm25", ("RM3", number, mix)] = corpus.values(dense, scores, "bm25")
-            found["hybrid", ("RM3", number, mix)] = corpus.values(dense, scores, "hybrid")
+            measurements["bm25", ("RM3", number, mix)] = corpus.values(dense, scores, "bm25")
+            measurements["hybrid", ("RM3", number, mix)] = corpus.values(dense, scores, "hybrid")
         for beta, mix in product(BETAS, MIXES):
             both = corpus.values(moved[beta], fed[mix], "hybrid")
-            found["hybrid", ("both", number, beta, mix)] = both
-    return found
+            measurements["hybrid", ("both", number, beta, mix)] = both
+    return measurements
 
 
 def main():
@@ -150,15 +157,22 @@ def main():
     print("|---|---|---:|---|---|---:|---|---:|")
     for folder in parser.parse_args().folders:
         training, test = questions_of(folder)
-        found = measured(Corpus(folder, [*training, *test]))
+        measurements = measured(Corpus(folder, [*training, *test]))
         split = len(training)
         for mode, kind in (
             *(("dense", "Rocchio"), ("bm25", "RM3")),
-            *(("hybrid", one) for one in ("Rocchio", "RM3", "both")),
+            *(("hybrid", expansion) for expansion in ("Rocchio", "RM3", "both")),
         ):
-            options = [one for one in found if one[0] == mode and one[1] and one[1][0] == kind]
-            best = max(options, key=lambda one: found[one][:split].mean())
-            values = {"without": found[mode, None][split:], "with": found[best][split:]}
+            options = [
+                option
+                for option in measurements
+                if option[0] == mode and option[1] and option[1][0] == kind
+            ]
+            best = max(options, key=lambda option: measurements[option][:split].mean())
+            values = {
+                "without": measurements[mode, None][split:],
+                "with": measurements[best][split:],
+            }
             scores = compare_values(values, "without", Resampling())
             difference = scores["with"].difference
             print(

@@ -40,8 +40,8 @@ def texts_of(path: Path) -> list[str]:
         lines = path.read_text("utf-8").splitlines()
         return [json.loads(line)["text"] for line in lines]
     with gzip.open(path, "rt", encoding="utf-8", errors="replace") as file:
-        found = paragraphs(file.read())
-    return [text for text in found if sum(map(str.isalpha, text)) >= LETTERS]
+        texts = paragraphs(file.read())
+    return [text for text in texts if sum(map(str.isalpha, text)) >= LETTERS]
 
 
 def beginnings(texts: list[str]) -> list[str]:

@@ -62,30 +62,40 @@ OTHERS = {"sbert-wk": f"{MODEL}::sbert-wk"}
 
 def people(folder, split):
     """Questions with an answer, and documents: all that are judged, then whole articles."""
-    there = splits_of(folder)
-    split = split or ("test" if "test" in there else there[0])
+    splits = splits_of(folder)
+    split = split or ("test" if "test" in splits else splits[0])
     chance = random.Random(0)
-    asked = list(read_question_set(folder, split).answered().questions)
-    chance.shuffle(asked)
-    documents = {one.id: one for one in CorpusReader([folder / "corpus.jsonl"])}
+    questions = list(read_question_set(folder, split).answered().questions)
+    chance.shuffle(questions)
+    documents = {document.id: document for document in CorpusReader([folder / "corpus.jsonl"])}
     articles = defaultdict(list)
-    for one in documents.values():
-        articles[one.title or one.id].append(one.id)
-    kept, chosen = {}, []
-    for question in asked[:QUESTIONS]:
-        ids = [one for one in {*question.grades, *question.candidates} if one in documents]
-        if len(kept.keys() | set(ids)) > DOCUMENTS:
+    for document in documents.values():
+        articles[document.title or document.id].append(document.id)
+    document_ids, selected_questions = {}, []
+    for question in questions[:QUESTIONS]:
+        ids = [
+            candidate_id
+            for candidate_id in {*question.grades, *question.candidates}
+            if candidate_id in documents
+        ]
+        if len(document_ids.keys() | set(ids)) > DOCUMENTS:
             break
-        chosen.append(question)
-        kept |= dict.fromkeys(ids)
+        selected_questions.append(question)
+        document_ids |= dict.fromkeys(ids)
     order = list(articles.values())
     chance.shuffle(order)
-    size = sum(len(documents[one].text) for one in kept)
+    size = sum(len(documents[candidate_id].text) for candidate_id in document_ids)
     for ids in order:
-        if len(kept) < DOCUMENTS and size < CHARACTERS:
-            size += sum(len(documents[one].text) for one in ids if one not in kept)
-            kept |= dict.fromkeys(ids)
-    return chosen, [one for id_, one in documents.items() if id_ in kept]
+        if len(document_ids) < DOCUMENTS and size < CHARACTERS:
+            size += sum(
+                len(documents[candidate_id].text)
+                for candidate_id in ids
+                if candidate_id not in document_ids
+            )
+            document_ids |= dict.fromkeys(ids)
+    return selected_questions, [
+        document for id_, document in documents.items() if id_ in document_ids
+    ]
 
 
 class Vectors:
@@ -93,32 +103,34 @@ class Vectors:
 
     def __init__(self):
         loading = Loading(cache=default_cache() / "made-questions")
-        self._forms = [layer_form(MODEL, one) for one in ("mean", "cls")] + list(OTHERS.values())
+        self._forms = [layer_form(MODEL, pooling) for pooling in ("mean", "cls")] + list(
+            OTHERS.values()
+        )
         self._encoders = loading.load_together(self._forms)
         self._cache = loading.cache
 
     def __call__(self, texts, *, query):
         """Unit vectors of texts by system."""
-        found = embed_all(self._encoders, texts, self._cache, query=query)
-        mean, cls, *others = [one.vectors for one in found]
+        embeddings = embed_all(self._encoders, texts, self._cache, query=query)
+        mean, cls, *other_vectors = [embedding.vectors for embedding in embeddings]
         layered = {"mean": split_layers(mean, 6), "cls": split_layers(cls, 6)}
         vectors = {
             name: layered[pooling][:, layers].mean(axis=1)
             for name, (pooling, layers) in DENSE.items()
-        } | dict(zip(OTHERS, others, strict=True))
+        } | dict(zip(OTHERS, other_vectors, strict=True))
         return {
-            name: one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-9)
-            for name, one in vectors.items()
+            name: rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+            for name, rows in vectors.items()
         }
 
 
 def systems(questions, documents, vectors):
     """(system, question) nDCG@10."""
-    ids = [one.id for one in documents]
-    texts = [passage_text(one, None) for one in documents]
-    asked = [one.text for one in questions]
-    qrels = {one.id: dict(one.grades) for one in questions}
-    left, right = vectors(asked, query=True), vectors(texts, query=False)
+    ids = [document.id for document in documents]
+    texts = [passage_text(document, None) for document in documents]
+    question_texts = [question.text for question in questions]
+    qrels = {question.id: dict(question.grades) for question in questions}
+    left, right = vectors(question_texts, query=True), vectors(texts, query=False)
     scores = {name: left[name] @ right[name].T for name in left}
     rows = np.arange(len(ids))
     terms = {}
@@ -127,30 +139,30 @@ def systems(questions, documents, vectors):
             analyzer = Analyzer(plain)
             terms[plain] = (
                 SearchableSegment(Postings.build(map(analyzer.tokens, texts))),
-                [analyzer.tokens(one) for one in asked],
+                [analyzer.tokens(text) for text in question_texts],
             )
         segment, queries = terms[plain]
         search = BM25([segment], settings)
-        scores[name] = np.stack([search.query(one).at(0, rows)[0] for one in queries])
+        scores[name] = np.stack([search.query(query).at(0, rows)[0] for query in queries])
     # As an index does it: the best of both sides are fused.
     best = {name: np.argsort(-scores[name], axis=1, kind="stable")[:, :DEPTH] for name in scores}
     for weight in [*(tenth / 10 for tenth in range(1, 10)), None]:
         fusion = FusionSettings("rrf") if weight is None else FusionSettings(alpha=weight)
         name = "rrf" if weight is None else f"hybrid {weight:g}"
         scores[name] = np.full_like(scores["last"], -np.inf, dtype=np.float64)
-        for row in range(len(asked)):
+        for row in range(len(question_texts)):
             pool = np.union1d(best["last"][row], best["bm25"][row])
             dense, bm25 = scores["last"][row, pool].astype(float), scores["bm25"][row, pool]
             scores[name][row, pool] = fuse(dense, bm25, bm25 > 0, fusion)
         best[name] = np.argsort(-scores[name], axis=1, kind="stable")[:, :DEPTH]
-    found = {}
+    results = {}
     for name, places in best.items():
         run = {
-            one.id: {ids[place]: float(scores[name][row, place]) for place in places[row]}
-            for row, one in enumerate(questions)
+            question.id: {ids[place]: float(scores[name][row, place]) for place in places[row]}
+            for row, question in enumerate(questions)
         }
-        found[name] = run_values(run, qrels, [MEASURE])[MEASURE]
-    return found
+        results[name] = run_values(run, qrels, [MEASURE])[MEASURE]
+    return results
 
 
 def agreement(by_people, by_made):
@@ -164,15 +176,15 @@ def agreement(by_people, by_made):
 def halves(by_people, repeats=50):
     """Mean tau of people's questions with those of other random halves of them."""
     chance = np.random.default_rng(0)
-    count, found = len(next(iter(by_people.values()))), []
+    count, correlations = len(next(iter(by_people.values()))), []
     for _ in range(repeats):
         order = chance.permutation(count)
         parts = [
             {name: values[half] for name, values in by_people.items()}
             for half in (order[: count // 2], order[count // 2 :])
         ]
-        found.append(agreement(*parts)[0])
-    return float(np.mean(found))
+        correlations.append(agreement(*parts)[0])
+    return float(np.mean(correlations))
 
 
 def main():
@@ -181,21 +193,21 @@ def main():
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--split", help="of people's questions (test)")
     parser.add_argument("--detail", action="store_true", help="the measure of each system")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     vectors = Vectors()
     print("| set | questions | made | tau | of halves | regret | by kind |")
     print("|---|---:|---:|---:|---:|---:|---|")
-    for folder in given.folders:
-        questions, documents = people(folder, given.split)
+    for folder in arguments.folders:
+        questions, documents = people(folder, arguments.split)
         try:
-            made = make_questions(documents, MadeQuestionSettings())
+            made_set = make_questions(documents, MadeQuestionSettings())
         except BadInputError as error:
             print(f"| {folder.name} | {len(questions)} | 0 | | | | {error} |", flush=True)
             continue
         by_people = systems(questions, documents, vectors)
-        by_made = systems(made.questions.questions, made.documents, vectors)
+        by_made = systems(made_set.questions.questions, made_set.documents, vectors)
         tau, regret = agreement(by_people, by_made)
-        kinds = np.array(list(made.kinds.values()))
+        kinds = np.array(list(made_set.kinds.values()))
         parts = []
         for kind in dict.fromkeys(kinds.tolist()):
             part = {name: values[kinds == kind] for name, values in by_made.items()}
@@ -206,10 +218,10 @@ def main():
             f"{halves(by_people):.2f} | {regret:.1f} | {', '.join(parts)} |",
             flush=True,
         )
-        for line in made.remarks:
+        for line in made_set.remarks:
             print(f"{folder.name}: {line}", file=sys.stderr)
-        if given.detail:
-            for name in sorted(by_people, key=lambda one: -by_people[one].mean()):
+        if arguments.detail:
+            for name in sorted(by_people, key=lambda system: -by_people[system].mean()):
                 print(
                     f"{100 * by_people[name].mean():6.1f} {100 * by_made[name].mean():6.1f} {name}"
                 )

@@ -38,7 +38,7 @@ CUTS = (1, 2, 3, 5, 10, 20, 100, 1000)
 
 def metadata_of(questions: QuestionSet, language: str) -> TaskMetadata:
     """What MTEB wants to know about a task."""
-    ranks_pools = any(one.candidates for one in questions.questions)
+    ranks_pools = any(question.candidates for question in questions.questions)
     words = (word.capitalize() for word in questions.name.replace("_", " ").split())
     return TaskMetadata(
         name="Local" + "".join(words),
@@ -65,50 +65,67 @@ def task_of(questions: QuestionSet, language: str) -> Any:
             self.run: dict[str, dict[str, float]] = {}
 
         def load_data(self, **_: Any) -> None:
-            asked = questions.questions
+            judged_questions = questions.questions
             self.dataset = {"default": {questions.split: split_of(questions)}}
-            self.qrels = {one.id: dict(one.grades) for one in asked}
+            self.qrels = {question.id: dict(question.grades) for question in judged_questions}
             self.data_loaded = True
 
         def task_specific_scores(
             self, scores: Any, qrels: Any, results: dict[str, dict[str, float]], **_: Any
         ) -> dict[str, float]:
             self.run = results
-            found = {}
+            scores_by_name = {}
             for name, by_run in compare({"": results}, self.qrels, MEASURES).scores.items():
                 score = by_run[""]
-                found |= {name: score.value, f"{name} low": score.low, f"{name} high": score.high}
-            return found
+                scores_by_name |= {
+                    name: score.value,
+                    f"{name} low": score.low,
+                    f"{name} high": score.high,
+                }
+            return scores_by_name
 
     return LocalTask()
 
 
 def split_of(questions: QuestionSet) -> dict[str, Any]:
     """A split as MTEB holds it."""
-    asked = questions.questions
+    judged_questions = questions.questions
     if questions.corpus:
         documents = list(CorpusReader(list(questions.corpus)))
-        corpus = [{"id": one.id, "title": one.title or "", "text": one.text} for one in documents]
+        corpus = [
+            {"id": document.id, "title": document.title or "", "text": document.text}
+            for document in documents
+        ]
     else:
         passages = questions.passages.items()
         corpus = [{"id": id_, "title": "", "text": text} for id_, text in passages]
-    pools = {one.id: list(one.candidates) for one in asked if one.candidates}
+    pools = {
+        question.id: list(question.candidates)
+        for question in judged_questions
+        if question.candidates
+    }
     return {
-        "queries": Dataset.from_list([{"id": one.id, "text": one.text} for one in asked]),
+        "queries": Dataset.from_list(
+            [{"id": question.id, "text": question.text} for question in judged_questions]
+        ),
         "corpus": Dataset.from_list(corpus),
-        "relevant_docs": {one.id: dict(one.grades) for one in asked},
+        "relevant_docs": {question.id: dict(question.grades) for question in judged_questions},
         "top_ranked": pools or None,
     }
 
 
-def measured(questions: QuestionSet, given: argparse.Namespace, cache: mteb.ResultCache) -> None:
+def measured(
+    questions: QuestionSet, arguments: argparse.Namespace, cache: mteb.ResultCache
+) -> None:
     """Run a task in all modes, write what it gave, and print the comparison."""
-    task, runs = task_of(questions, given.language), dict[str, Any]()
-    folder = given.output / "queries"
+    task, runs = task_of(questions, arguments.language), dict[str, Any]()
+    folder = arguments.output / "queries"
     folder.mkdir(parents=True, exist_ok=True)
     for mode in MODES:
         settings = SearchSettings(mode=mode)
-        model = IndexSearch(given.output / "indexes", given.model, settings, device=given.device)
+        model = IndexSearch(
+            arguments.output / "indexes", arguments.model, settings, device=arguments.device
+        )
         # The rankings are wanted, not only the scores that a cache has.
         mteb.evaluate(model, task, cache=cache, overwrite_strategy="always")
         model.close()
@@ -121,15 +138,15 @@ def measured(questions: QuestionSet, given: argparse.Namespace, cache: mteb.Resu
         for document, grade in grades.items()
     ]
     (folder / f"{task.metadata.name}.qrels").write_text("".join(lines), encoding="utf-8")
-    found = compare(runs, task.qrels, MEASURES, baseline="bm25")
+    comparison = compare(runs, task.qrels, MEASURES, baseline="bm25")
     with (folder / f"{task.metadata.name}.jsonl").open("w", encoding="utf-8") as out:
-        for place, query in enumerate(found.queries):
+        for place, query in enumerate(comparison.queries):
             values = {
-                mode: {name: float(table[row, place]) for name, table in found.values.items()}
-                for row, mode in enumerate(found.names)
+                mode: {name: float(table[row, place]) for name, table in comparison.values.items()}
+                for row, mode in enumerate(comparison.names)
             }
             out.write(json.dumps({"query": query, **values}, ensure_ascii=False) + "\n")
-    print(f"\n{task.metadata.name}\n{found.text(top=0)}", flush=True)
+    print(f"\n{task.metadata.name}\n{comparison.text(top=0)}", flush=True)
 
 
 def main() -> None:
@@ -141,10 +158,10 @@ def main() -> None:
     parser.add_argument("--model", default="", help="as of `retriever index`")
     parser.add_argument("--language", default="eng-Latn", help="of the tasks, for MTEB's tables")
     parser.add_argument("--device")
-    given = parser.parse_args()
-    cache = mteb.ResultCache(given.output)
-    for folder in given.folders:
-        measured(read_question_set(folder, given.split).answered(), given, cache)
+    arguments = parser.parse_args()
+    cache = mteb.ResultCache(arguments.output)
+    for folder in arguments.folders:
+        measured(read_question_set(folder, arguments.split).answered(), arguments, cache)
 
 
 if __name__ == "__main__":

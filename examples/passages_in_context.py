@@ -21,13 +21,13 @@ from pathlib import Path
 
 def neighbors(candidates: list[list[str]]) -> dict[str, list[str]]:
     """The ids before and after each id; a document that several lists share counts once."""
-    found: dict[str, list[str]] = {}
+    neighbor_ids: dict[str, list[str]] = {}
     for ids in candidates:
         for place, id_ in enumerate(ids):
             near = ids[max(place - 1, 0) : place] + ids[place + 1 : place + 2]
-            if found.setdefault(id_, near) != near:
+            if neighbor_ids.setdefault(id_, near) != near:
                 sys.exit(f"{id_}: expected the same neighbors in each list, found others")
-    return found
+    return neighbor_ids
 
 
 def main() -> None:
@@ -36,31 +36,31 @@ def main() -> None:
     parser.add_argument("dataset", type=Path)
     parser.add_argument("context", choices=["title", "neighbors"])
     parser.add_argument("--output", type=Path, required=True)
-    asked = parser.parse_args()
-    lists = sorted(asked.dataset.glob("candidates.*.jsonl"))
-    corpus = asked.dataset / "corpus.jsonl"
+    arguments = parser.parse_args()
+    lists = sorted(arguments.dataset.glob("candidates.*.jsonl"))
+    corpus = arguments.dataset / "corpus.jsonl"
     if not corpus.is_file() or not lists:
-        sys.exit(f"{asked.dataset}: expected corpus.jsonl and candidates.SPLIT.jsonl")
-    if asked.output.exists():
-        sys.exit(f"{asked.output}: exists; name another folder")
+        sys.exit(f"{arguments.dataset}: expected corpus.jsonl and candidates.SPLIT.jsonl")
+    if arguments.output.exists():
+        sys.exit(f"{arguments.output}: exists; name another folder")
     records = [json.loads(line) for line in corpus.open(encoding="utf-8")]
     texts = {record["id"]: record["text"] for record in records}
     near: dict[str, list[str]] = {}
-    if asked.context == "neighbors":
+    if arguments.context == "neighbors":
         lines = (line for path in lists for line in path.open(encoding="utf-8"))
         near = neighbors([json.loads(line)["candidates"] for line in lines])
-    asked.output.mkdir(parents=True)
-    with (asked.output / "corpus.jsonl").open("w", encoding="utf-8") as out:
+    arguments.output.mkdir(parents=True)
+    with (arguments.output / "corpus.jsonl").open("w", encoding="utf-8") as out:
         for record in records:
             id_ = record["id"]
-            if asked.context == "title":
+            if arguments.context == "title":
                 parts = [record.get("title", ""), texts[id_]]
             else:
-                parts = [texts[id_], *(texts[one] for one in near.get(id_, []))]
+                parts = [texts[id_], *(texts[neighbor] for neighbor in near.get(id_, []))]
             record["text"] = " | ".join(part for part in parts if part)
             out.write(json.dumps(record, ensure_ascii=False) + "\n")
-    for path in asked.dataset.glob("*.*.*"):
-        shutil.copyfile(path, asked.output / path.name)
+    for path in arguments.dataset.glob("*.*.*"):
+        shutil.copyfile(path, arguments.output / path.name)
 
 
 if __name__ == "__main__":

@@ -31,19 +31,19 @@ LEAST, LEAST_LEFT, DENSE = 40, 120, ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
 
 def passages(text: str) -> Iterator[str]:
     """Paragraphs, short ones together up to so many characters."""
-    held = ""
+    passage = ""
     for paragraph in filter(None, map(str.strip, re.split(r"\n\s*\n", text))):
-        if held and len(held) + len(paragraph) > CHARACTERS:
-            yield held
-            held = ""
-        held = f"{held}\n\n{paragraph}" if held else paragraph
-    if held:
-        yield held
+        if passage and len(passage) + len(paragraph) > CHARACTERS:
+            yield passage
+            passage = ""
+        passage = f"{passage}\n\n{paragraph}" if passage else paragraph
+    if passage:
+        yield passage
 
 
 def share(text: str, letters: list[str]) -> float:
     """The share of letters of some scripts among all letters."""
-    names = [unicodedata.name(one, "").split(" ")[0] for one in text if one.isalpha()]
+    names = [unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha()]
     return sum(name in letters for name in names) / max(len(names), 1)
 
 
@@ -65,11 +65,13 @@ def main() -> None:
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument("--letters", nargs="+", default=["LATIN"])
     parser.add_argument("--output", type=Path, required=True)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     chance = random.Random(38)
-    least = LEAST // 3 if set(asked.letters) & set(DENSE) else LEAST
-    texts = {part for document in CorpusReader(asked.sources) for part in passages(document.text)}
-    corpus = sorted(one for one in texts if share(one, asked.letters) >= 0.7)
+    least = LEAST // 3 if set(arguments.letters) & set(DENSE) else LEAST
+    texts = {
+        part for document in CorpusReader(arguments.sources) for part in passages(document.text)
+    }
+    corpus = sorted(sentence for sentence in texts if share(sentence, arguments.letters) >= 0.7)
     chance.shuffle(corpus)
     questions, rests = [], []
     for text in corpus[:PASSAGES]:
@@ -79,13 +81,13 @@ def main() -> None:
             questions.append((pair[0], len(rests) - 1))
     if not questions:
         sys.exit("expected passages with two sentences, found none; check --letters")
-    asked.output.mkdir(parents=True)
-    with (asked.output / "corpus.jsonl").open("w", encoding="utf-8") as out:
+    arguments.output.mkdir(parents=True)
+    with (arguments.output / "corpus.jsonl").open("w", encoding="utf-8") as out:
         for number, text in enumerate(rests):
             out.write(json.dumps({"id": f"p{number}", "text": text}, ensure_ascii=False) + "\n")
     with (
-        (asked.output / "queries.test.jsonl").open("w", encoding="utf-8") as queries,
-        (asked.output / "qrels.test.tsv").open("w", encoding="utf-8") as qrels,
+        (arguments.output / "queries.test.jsonl").open("w", encoding="utf-8") as queries,
+        (arguments.output / "qrels.test.tsv").open("w", encoding="utf-8") as qrels,
     ):
         for number, (text, passage) in enumerate(questions):
             record = {"id": f"q{number}", "text": text}

@@ -57,10 +57,10 @@ class Page(HTMLParser):
         self._depth, self._skipped, self._verbatim, self._heading = 0, False, False, 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: D102
-        given = dict(attrs)
+        attributes = dict(attrs)
         if tag == "div":
-            self._depth += bool(self._depth or given.get("role") == "main")
-        self._skipped = tag == "a" and given.get("class") == "headerlink"
+            self._depth += bool(self._depth or attributes.get("role") == "main")
+        self._skipped = tag == "a" and attributes.get("class") == "headerlink"
         if self._depth and tag in BLOCKS:
             self.text = self.text.rstrip()
             self.text += "\n\n" if self.text else ""
@@ -68,7 +68,7 @@ class Page(HTMLParser):
                 self._heading = int(tag[1])
                 self.outline.append([len(self.text), "heading", "", self._heading])
             self._verbatim = tag == "pre"
-        if name := given.get("id"):
+        if name := attributes.get("id"):
             self.anchors[name] = len(self.text)
 
     def handle_endtag(self, tag: str) -> None:  # noqa: D102
@@ -117,12 +117,12 @@ def python_docs(folder: Path) -> tuple[list[dict[str, Any]], list[Answer]]:
     """The pages, and their index."""
     index = Index()
     index.feed((folder / "genindex-all.html").read_text("utf-8"))
-    asked = [
+    terms = [
         (words, *address.partition("#")[::2])
         for words, address in index.entries
         if "#index-" in address and len(words.split()) > 1
     ]
-    ids = {part: sorted({page for _, page, _ in asked if page.startswith(part)}) for part in PARTS}
+    ids = {part: sorted({page for _, page, _ in terms if page.startswith(part)}) for part in PARTS}
     ids["library"] = random.Random(0).sample(ids["library"], LIBRARY_PAGES)
     documents, answers = [], []
     for id_ in sorted(chain.from_iterable(ids.values())):
@@ -131,7 +131,7 @@ def python_docs(folder: Path) -> tuple[list[dict[str, Any]], list[Answer]]:
         text, labels = page.text.rstrip(), {mark[2].casefold() for mark in page.outline}
         title = page.outline[0][2]
         documents.append({"id": id_, "title": title, "text": text, "outline": page.outline})
-        for words, own, anchor in asked:
+        for words, own, anchor in terms:
             if own == id_ and words.casefold() not in labels and anchor in page.anchors:
                 start = page.anchors[anchor]
                 start += len(text[start:]) - len(text[start:].lstrip())
@@ -142,21 +142,26 @@ def python_docs(folder: Path) -> tuple[list[dict[str, Any]], list[Answer]]:
 def medquad(folder: Path) -> tuple[list[dict[str, Any]], list[Answer]]:
     """The chapters, and the questions of the set."""
     lines = (folder / "queries.all.jsonl").read_text("utf-8").splitlines()
-    texts = {one["id"]: one["text"] for one in map(json.loads, lines)}
+    texts = {query["id"]: query["text"] for query in map(json.loads, lines)}
     judged = (folder / "qrels.all.tsv").read_text("utf-8").splitlines()
     questions = {row[2]: texts[row[0]] for row in map(str.split, judged)}
     records = map(json.loads, (folder / "corpus.jsonl").read_text("utf-8").splitlines())
     documents, answers = [], []
-    for source, own in groupby(records, key=lambda one: one["id"].split("_")[0]):
-        topics = [(name, [*found]) for name, found in groupby(own, key=itemgetter("title"))]
+    for source, own in groupby(records, key=lambda record: record["id"].split("_")[0]):
+        topics = [
+            (name, [*topic_records])
+            for name, topic_records in groupby(own, key=itemgetter("title"))
+        ]
         for first in range(0, len(topics) if source in SOURCES else 0, TOPICS):
             id_, text, outline = f"{source}-{first}", "", []
-            for name, found in topics[first : first + TOPICS]:
+            for name, topic_records in topics[first : first + TOPICS]:
                 outline.append([len(text), "heading", name, 1])
                 text += f"{name}\n\n"
-                for one in found:
-                    start, answer = len(text), one["text"].strip()
-                    answers.append(Answer(questions[one["id"]], id_, start, start + len(answer)))
+                for topic_record in topic_records:
+                    start, answer = len(text), topic_record["text"].strip()
+                    answers.append(
+                        Answer(questions[topic_record["id"]], id_, start, start + len(answer))
+                    )
                     text += f"{answer}\n\n"
             record = {"id": id_, "title": source, "text": text.rstrip(), "outline": outline}
             documents.append(record)
@@ -166,20 +171,22 @@ def medquad(folder: Path) -> tuple[list[dict[str, Any]], list[Answer]]:
 def write_set(documents: list[dict[str, Any]], answers: list[Answer], output: Path) -> None:
     """Write the files of a set, with some of the questions."""
     by_question = defaultdict[str, list[Answer]](list)
-    for one in answers:
-        by_question[one.question].append(one)
-    asked = random.Random(0).sample(sorted(by_question), min(QUESTIONS, len(by_question)))
-    queries = [{"id": f"q{number}", "text": text} for number, text in enumerate(asked)]
+    for answer in answers:
+        by_question[answer.question].append(answer)
+    sampled_questions = random.Random(0).sample(
+        sorted(by_question), min(QUESTIONS, len(by_question))
+    )
+    queries = [{"id": f"q{number}", "text": text} for number, text in enumerate(sampled_questions)]
     places = [
-        {"query": query["id"], **one._asdict()}
+        {"query": query["id"], **answer._asdict()}
         for query in queries
-        for one in by_question[query["text"]]
+        for answer in by_question[query["text"]]
     ]
     output.mkdir(parents=True)
     for name, rows in (("corpus", documents), ("queries", queries), ("places", places)):
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         (output / f"{name}.jsonl").write_text("".join(lines), "utf-8")
-    qrels = dict.fromkeys(f"{one['query']} 0 {one['id']} 1\n" for one in places)
+    qrels = dict.fromkeys(f"{place['query']} 0 {place['id']} 1\n" for place in places)
     (output / "qrels.tsv").write_text("".join(qrels), "utf-8")
     print(f"{output}: {len(documents):,} documents, {len(queries):,} questions")
 
@@ -187,12 +194,14 @@ def write_set(documents: list[dict[str, Any]], answers: list[Answer], output: Pa
 def write_places(folder: Path, hits: Path, output: Path) -> None:
     """Write hits as a run in which only those at the place of an answer keep their document."""
     places = defaultdict[tuple[str, str], list[tuple[int, int]]](list)
-    for one in map(json.loads, (folder / "places.jsonl").read_text("utf-8").splitlines()):
-        places[one["query"], one["id"]].append((one["start"], one["stop"]))
+    for place in map(json.loads, (folder / "places.jsonl").read_text("utf-8").splitlines()):
+        places[place["query"], place["id"]].append((place["start"], place["stop"]))
     with output.open("w", encoding="utf-8") as run:
         for hit in map(json.loads, hits.read_text("utf-8").splitlines()):
-            known = places[hit["query"], hit["id"]]
-            is_there = any(hit["start"] < stop and start < hit["stop"] for start, stop in known)
+            answer_place = places[hit["query"], hit["id"]]
+            is_there = any(
+                hit["start"] < stop and start < hit["stop"] for start, stop in answer_place
+            )
             id_ = hit["id"] if is_there else f"{hit['id']}/elsewhere"
             run.write(f"{hit['query']} Q0 {id_} {hit['rank']} {hit['score']!r} places\n")
 
@@ -204,14 +213,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--hits", type=Path)
     parser.add_argument("--output", type=Path, required=True)
-    given = parser.parse_args()
-    if given.output.exists():
-        sys.exit(f"{given.output}: exists; choose another name")
-    if given.kind == "places":
-        write_places(given.folder, given.hits, given.output)
+    arguments = parser.parse_args()
+    if arguments.output.exists():
+        sys.exit(f"{arguments.output}: exists; choose another name")
+    if arguments.kind == "places":
+        write_places(arguments.folder, arguments.hits, arguments.output)
     else:
-        read = python_docs if given.kind == "python-docs" else medquad
-        write_set(*read(given.folder), given.output)
+        read = python_docs if arguments.kind == "python-docs" else medquad
+        write_set(*read(arguments.folder), arguments.output)
 
 
 if __name__ == "__main__":

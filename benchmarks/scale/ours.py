@@ -100,38 +100,42 @@ def search(folder: Path, count: int) -> dict[str, Any]:
 
     faiss.omp_set_num_threads(1)
     texts, vectors = queries(count)
-    asked = [Query(text.split(), vector) for text, vector in zip(texts, vectors, strict=True)]
+    prepared = [Query(text.split(), vector) for text, vector in zip(texts, vectors, strict=True)]
     opened, index = timed(lambda: Index.open(folder))
     # What `Index` reads through; `Index` itself would encode the queries.
     reader = index._opened
-    found: dict[str, Any] = {"open_ms": 1000 * opened}
+    measurements: dict[str, Any] = {"open_ms": 1000 * opened}
     with reader.view() as view:
         first = partial(BM25, view.segments, None, view.commit.bm25.statistics)
-        found["first_bm25_ms"] = (
-            1000 * timed(lambda: first().query(asked[0].terms).search(DEPTH))[0]
+        measurements["first_bm25_ms"] = (
+            1000 * timed(lambda: first().query(prepared[0].terms).search(DEPTH))[0]
         )
-        found["memory_open"] = memory()
-        found["structure"] = [live.segment.structure.name for live in view.segments]
+        measurements["memory_open"] = memory()
+        measurements["structure"] = [live.segment.structure.name for live in view.segments]
         bm25 = BM25(view.segments, None, view.commit.bm25.statistics)
-        found |= _rankings("bm25", asked, lambda query: bm25.query(query.terms).search(DEPTH))
+        measurements |= _rankings(
+            "bm25", prepared, lambda query: bm25.query(query.terms).search(DEPTH)
+        )
         whole = len(view.segments) == 1
         if whole:
             live, allowed = view.segments[0], view.commit.live[0]
-            found |= _rankings("dense", asked, lambda query: _nearest(live, query, allowed))
-    found |= _modes(reader, asked, FILTERS if whole else {})
-    found["memory_end"] = memory()
+            measurements |= _rankings(
+                "dense", prepared, lambda query: _nearest(live, query, allowed)
+            )
+    measurements |= _modes(reader, prepared, FILTERS if whole else {})
+    measurements["memory_end"] = memory()
     # Last, since exact searches read all vectors.
     if whole:
         with reader.view() as view:
-            found |= _recall(view, asked[:RECALLED], folder.parent / "truth.npy")
+            measurements |= _recall(view, prepared[:RECALLED], folder.parent / "truth.npy")
     index.close()
-    return found
+    return measurements
 
 
-def _rankings(name: str, asked: list[Any], ask: Callable[[Any], object]) -> dict[str, Any]:
+def _rankings(name: str, queries: list[Any], ask: Callable[[Any], object]) -> dict[str, Any]:
     """Latencies of queries that were not asked before, and of the same again."""
     return {
-        f"{name} ranking{again}": percentiles([timed(partial(ask, query))[0] for query in asked])
+        f"{name} ranking{again}": percentiles([timed(partial(ask, query))[0] for query in queries])
         for again in ("", " again")
     }
 
@@ -142,18 +146,18 @@ def _nearest(live: Any, query: Any, allowed: Any) -> Any:
     return segment.structure.search(segment.vectors, vector, TOP, allowed)[0][0]
 
 
-def _modes(reader: Any, asked: list[Any], filters: dict[str, int]) -> dict[str, Any]:
+def _modes(reader: Any, queries: list[Any], filters: dict[str, int]) -> dict[str, Any]:
     """Latencies of every mode without a filter, behind known ones and behind new ones.
 
     In turns, query by query, so that what the machine does meanwhile meets all alike. Everything is
     asked once before, so that what is measured is not the disk; a new filter has been forgotten by
     then (see `indexes.folder.view`).
     """
-    found: dict[str, Any] = {}
+    measurements: dict[str, Any] = {}
     for mode in ("bm25", "dense", "hybrid"):
         for _ in range(2):
             seconds: dict[str, list[float]] = defaultdict(list)
-            for number, query in enumerate(asked):
+            for number, query in enumerate(queries):
                 wheres = {mode: ""}
                 for share, width in filters.items():
                     wheres[f"{mode}, {share}"] = _filter(0, width)
@@ -162,8 +166,8 @@ def _modes(reader: Any, asked: list[Any], filters: dict[str, int]) -> dict[str, 
                 for name, where in wheres.items():
                     took = timed(partial(_ask, reader, mode, query, where))[0]
                     seconds[name].append(took)
-        found |= {name: percentiles(each) for name, each in seconds.items()}
-    return found
+        measurements |= {name: percentiles(each) for name, each in seconds.items()}
+    return measurements
 
 
 def _ask(reader: Any, mode: Any, query: Any, where: str) -> None:
@@ -181,14 +185,14 @@ def _filter(first: int, width: int) -> str:
     return f"n >= {first} and n < {first + width}" if width > 1 else f"n = {first}"
 
 
-def _recall(view: Any, asked: list[Any], path: Path) -> dict[str, float]:
+def _recall(view: Any, queries: list[Any], path: Path) -> dict[str, float]:
     """recall@10 against an exact search, with and without filters; writes the exact positions."""
     from indexes.filters.grammar import compile_where
     from indexes.vectors.flat import search_flat
 
-    found = {}
+    recalls = {}
     (live,) = view.segments
-    vectors = np.stack([query.vector for query in asked])
+    vectors = np.stack([query.vector for query in queries])
     for share, width in {"": 1000, **FILTERS}.items():
         (allowed,) = view.commit.live
         if share:
@@ -198,23 +202,25 @@ def _recall(view: Any, asked: list[Any], path: Path) -> dict[str, float]:
             np.save(path, np.stack(exact))
         shares = [
             len(np.intersect1d(best, _nearest(live, query, allowed))) / len(best)
-            for best, query in zip(exact, asked, strict=True)
+            for best, query in zip(exact, queries, strict=True)
         ]
-        found[f"recall@10, {share}" if share else "recall@10"] = float(np.mean(shares))
-    return found
+        recalls[f"recall@10, {share}" if share else "recall@10"] = float(np.mean(shares))
+    return recalls
 
 
 def change(folder: Path, passages: int) -> dict[str, Any]:
     """Add a thousand passages, then delete a thousand, each as one command would."""
     _, texts, vectors = next(_more(passages))
-    found: dict[str, Any] = {}
+    measurements: dict[str, Any] = {}
     with FolderWriter(folder) as writer:
-        found["add_1000_ms"] = 1000 * timed(lambda: _commit(writer, passages, texts, vectors))[0]
-        found["delete_1000_ms"] = (
+        measurements["add_1000_ms"] = (
+            1000 * timed(lambda: _commit(writer, passages, texts, vectors))[0]
+        )
+        measurements["delete_1000_ms"] = (
             1000 * timed(lambda: writer.delete([str(i) for i in range(1000)]))[0]
         )
         writer.merge()
-    return found
+    return measurements
 
 
 def _more(passages: int) -> Iterator[tuple[int, list[str], Any]]:
@@ -225,12 +231,12 @@ def _more(passages: int) -> Iterator[tuple[int, list[str], Any]]:
 def main() -> None:
     """Run the step that the arguments name."""
     action, folder = sys.argv[1], Path(sys.argv[2])
-    found = {
+    measurements = {
         "build": lambda: build(folder, int(sys.argv[3]), sys.argv[4]),
         "search": lambda: search(folder, int(sys.argv[3])),
         "change": lambda: change(folder, int(sys.argv[3])),
     }[action]()
-    print(json.dumps(found))
+    print(json.dumps(measurements))
 
 
 if __name__ == "__main__":

@@ -49,9 +49,9 @@ class Task:
             ask(vector)
         seconds = []
         for vector in self.vectors:
-            taken, found = timed(lambda vector=vector: list(ask(vector)))
-            seconds.append(taken)
-            answers.append([int(number) for number in found])
+            duration, numbers = timed(lambda vector=vector: list(ask(vector)))
+            seconds.append(duration)
+            answers.append([int(number) for number in numbers])
         recall = np.mean(
             [len({*a} & {*b.tolist()}) / TOP for a, b in zip(answers, self.truth, strict=False)]
         )
@@ -61,13 +61,13 @@ class Task:
         self, ask: Callable[[NDArray[np.float32]], Iterable[Any]], use: Callable[[int], object]
     ) -> dict[str, Any]:
         """As `dense`, with the least effort that reaches the recall."""
-        found: dict[str, Any] = {}
+        measurements: dict[str, Any] = {}
         for effort in EFFORTS:
             use(effort)
-            found = {**self.dense(ask), "effort": effort}
-            if found["recall@10"] >= RECALL:
+            measurements = {**self.dense(ask), "effort": effort}
+            if measurements["recall@10"] >= RECALL:
                 break
-        return found
+        return measurements
 
     def bm25(self, ask: Callable[[str], object]) -> dict[str, Any]:
         """Latency of a search for a text, the 100 best passages, and of the first of them."""
@@ -98,8 +98,10 @@ def tantivy(task: Task) -> dict[str, Any]:
     seconds, _ = timed(build)
     opened, searcher = timed(lambda: tantivy.Index.open(str(task.folder)).searcher())
     index = tantivy.Index.open(str(task.folder))
-    found = task.bm25(lambda text: searcher.search(index.parse_query(text, ["body"]), DEPTH).hits)
-    return {"build_s": seconds, "open_ms": 1000 * opened, **found}
+    measurements = task.bm25(
+        lambda text: searcher.search(index.parse_query(text, ["body"]), DEPTH).hits
+    )
+    return {"build_s": seconds, "open_ms": 1000 * opened, **measurements}
 
 
 def bm25s(task: Task) -> dict[str, Any]:
@@ -114,10 +116,10 @@ def bm25s(task: Task) -> dict[str, Any]:
 
     seconds, _ = timed(build)
     opened, side = timed(lambda: bm25s.BM25.load(str(task.folder), mmap=True))
-    found = task.bm25(
+    measurements = task.bm25(
         lambda text: side.retrieve([text.split()], k=min(DEPTH, task.passages), show_progress=False)
     )
-    return {"build_s": seconds, "open_ms": 1000 * opened, **found}
+    return {"build_s": seconds, "open_ms": 1000 * opened, **measurements}
 
 
 def hnswlib(task: Task) -> dict[str, Any]:
@@ -137,8 +139,10 @@ def hnswlib(task: Task) -> dict[str, Any]:
     index = hnswlib.Index("ip", DIMENSIONS)
     opened, _ = timed(lambda: index.load_index(str(task.folder / "index")))
     index.set_num_threads(1)
-    found = task.least_effort(lambda vector: index.knn_query(vector, TOP)[0][0], index.set_ef)
-    return {"build_s": seconds, "open_ms": 1000 * opened, **found}
+    measurements = task.least_effort(
+        lambda vector: index.knn_query(vector, TOP)[0][0], index.set_ef
+    )
+    return {"build_s": seconds, "open_ms": 1000 * opened, **measurements}
 
 
 def usearch(task: Task) -> dict[str, Any]:
@@ -159,8 +163,8 @@ def usearch(task: Task) -> dict[str, Any]:
     def use(effort: int) -> None:
         index.expansion_search = effort
 
-    found = task.least_effort(lambda vector: index.search(vector, TOP, threads=1).keys, use)
-    return {"build_s": seconds, "open_ms": 1000 * opened, **found}
+    measurements = task.least_effort(lambda vector: index.search(vector, TOP, threads=1).keys, use)
+    return {"build_s": seconds, "open_ms": 1000 * opened, **measurements}
 
 
 def lancedb(task: Task) -> dict[str, Any]:
@@ -200,14 +204,14 @@ def lancedb(task: Task) -> dict[str, Any]:
         probes = effort
 
     def search(vector: NDArray[np.float32]) -> list[int]:
-        asked = table.search(vector).distance_type("dot").nprobes(probes).refine_factor(10)
-        return asked.limit(TOP).select(["number"]).to_arrow()["number"].to_pylist()
+        request = table.search(vector).distance_type("dot").nprobes(probes).refine_factor(10)
+        return request.limit(TOP).select(["number"]).to_arrow()["number"].to_pylist()
 
-    found = task.least_effort(search, use)
+    measurements = task.least_effort(search, use)
     words = task.bm25(
         lambda text: table.search(text, query_type="fts").limit(DEPTH).select(["number"]).to_arrow()
     )
-    return {"build_s": seconds, "open_ms": 1000 * opened, **found, **words}
+    return {"build_s": seconds, "open_ms": 1000 * opened, **measurements, **words}
 
 
 def as_they_are(rows: Any) -> Any:
@@ -241,8 +245,8 @@ def txtai(task: Task) -> dict[str, Any]:
         return loaded
 
     opened, loaded = timed(load)
-    found = task.dense(lambda vector: [number for number, _ in loaded.search(vector, TOP)])
-    return {"build_s": seconds, "open_ms": 1000 * opened, **found}
+    measurements = task.dense(lambda vector: [number for number, _ in loaded.search(vector, TOP)])
+    return {"build_s": seconds, "open_ms": 1000 * opened, **measurements}
 
 
 LIBRARIES: dict[str, Callable[[Task], dict[str, Any]]] = {
@@ -262,11 +266,11 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     texts, vectors = queries(int(count))
     task = Task(folder, passages, texts, vectors, np.load(work / "truth.npy"))
-    found = LIBRARIES[name](task)
+    measurements = LIBRARIES[name](task)
     if folder.exists():
-        found["bytes"] = size_of(folder)
+        measurements["bytes"] = size_of(folder)
         shutil.rmtree(folder)
-    print(json.dumps(found), flush=True)
+    print(json.dumps(measurements), flush=True)
     # Threads of some libraries outlive their work.
     os._exit(0)
 

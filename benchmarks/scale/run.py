@@ -40,38 +40,38 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=1800, help="seconds for a peer")
     parser.add_argument("--work", type=Path, help="where indexes are made; needs much space")
     arguments = parser.parse_args()
-    known: dict[str, tuple[str, ...]] = {"all": PEERS, "none": ()}
-    peers = known.get(arguments.peers, tuple(arguments.peers.split(";")))
+    peer_lists: dict[str, tuple[str, ...]] = {"all": PEERS, "none": ()}
+    peers = peer_lists.get(arguments.peers, tuple(arguments.peers.split(";")))
     for folder in (arguments.output, arguments.work):
         if folder:
             folder.mkdir(parents=True, exist_ok=True)
     path = arguments.output / "results.json"
     results: Results = json.loads(path.read_text()) if path.exists() else {}
     for size in map(int, arguments.sizes.split(",")):
-        with tempfile.TemporaryDirectory(dir=arguments.work) as made:
-            work = Path(made)
+        with tempfile.TemporaryDirectory(dir=arguments.work) as work_folder:
+            work = Path(work_folder)
             here: Results = {}
             results[str(size)] = here
             here["environment"] = (
                 f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
             )
             here["retriever"] = {}
-            for name, found in _ours(work / "index", size, arguments):
-                here["retriever"][name] = found
+            for name, measurements in _ours(work / "index", size, arguments):
+                here["retriever"][name] = measurements
                 path.write_text(json.dumps(results, indent=1))
             shutil.rmtree(work / "index")
             for name in peers:
-                asked = ("peers.py", name, work, size, arguments.queries)
-                here[name] = _step(1, arguments.limit, *asked)
+                command = ("peers.py", name, work, size, arguments.queries)
+                here[name] = _step(1, arguments.limit, *command)
                 path.write_text(json.dumps(results, indent=1))
     (arguments.output / "report.md").write_text(table(results))
     print(table(results))
 
 
-def _ours(folder: Path, size: int, asked: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+def _ours(folder: Path, size: int, arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     """The name of each step and what it found."""
-    search = ("ours.py", "search", folder, asked.queries)
-    yield "build", _step(None, None, "ours.py", "build", folder, size, asked.type)
+    search = ("ours.py", "search", folder, arguments.queries)
+    yield "build", _step(None, None, "ours.py", "build", folder, size, arguments.type)
     yield "search", _step(1, None, *search)
     yield "change", _step(None, None, "ours.py", "change", folder, size)
     yield "changed", _step(1, None, *search)
@@ -112,15 +112,17 @@ def _costs(ours: Results) -> Iterator[str]:
     yield "| cost | " + " | ".join(f"{int(size):,}" for size in ours) + " |"
     yield "|---" * (len(ours) + 1) + "|"
     for name, path, form in _COSTS:
-        cells = [_cell(found, path, form) for found in ours.values()]
+        cells = [_cell(results, path, form) for results in ours.values()]
         yield f"| {name} | " + " | ".join(cells) + " |"
     columns: dict[str, Callable[[Any], str]] = {"recall@10": _three, **dict.fromkeys(MODES, _both)}
-    for size, found in ours.items():
+    for size, results in ours.items():
         yield f"\n| filter, {int(size):,} passages | " + " | ".join(columns) + " |"
         yield "|---" * (len(columns) + 1) + "|"
         for share in ("", *SHARES, *(f"new, {share}" for share in SHARES)):
             name = f", {share}" if share else ""
-            cells = [_cell(found, f"search/{one}{name}", form) for one, form in columns.items()]
+            cells = [
+                _cell(results, f"search/{phase}{name}", form) for phase, form in columns.items()
+            ]
             yield f"| {share or 'none'} | " + " | ".join(cells) + " |"
 
 
@@ -130,25 +132,25 @@ def _peers(results: Results) -> Iterator[str]:
     for name, measured in results.items():
         if name == "environment":
             continue
-        found = _as_peer(measured) if name == "retriever" else measured
-        if "failed" in found:
-            yield f"| {name} | {found['failed']} | | | | | | |"
+        own_results = _as_peer(measured) if name == "retriever" else measured
+        if "failed" in own_results:
+            yield f"| {name} | {own_results['failed']} | | | | | | |"
             continue
         cells = [
-            _cell(found, "build_s", _seconds),
-            _cell(found, "bytes", _bytes),
-            _cell(found, "open_ms", _milliseconds),
-            _cell(found, "dense", _both),
-            _cell(found, "recall@10", _three),
-            _cell(found, "bm25", _both),
-            _cell(found, "first_bm25_ms", _milliseconds),
+            _cell(own_results, "build_s", _seconds),
+            _cell(own_results, "bytes", _bytes),
+            _cell(own_results, "open_ms", _milliseconds),
+            _cell(own_results, "dense", _both),
+            _cell(own_results, "recall@10", _three),
+            _cell(own_results, "bm25", _both),
+            _cell(own_results, "first_bm25_ms", _milliseconds),
         ]
         yield f"| {name} | " + " | ".join(cells) + " |"
 
 
-def _as_peer(found: Results) -> Results:
+def _as_peer(results: Results) -> Results:
     """Ranking alone, which is what is measured of the peers."""
-    search, build = found["search"], found["build"]
+    search, build = results["search"], results["build"]
     return {
         **{name: search[name] for name in ("open_ms", "first_bm25_ms", "recall@10")},
         "dense": search["dense ranking"],
@@ -158,9 +160,9 @@ def _as_peer(found: Results) -> Results:
     }
 
 
-def _cell(found: Results, path: str, form: Callable[[Any], str]) -> str:
+def _cell(results: Results, path: str, form: Callable[[Any], str]) -> str:
     """What is found at a path, or nothing."""
-    value: Any = found
+    value: Any = results
     for name in path.split("/"):
         if name not in value:
             return ""

@@ -36,14 +36,14 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=10_000)
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--index-type", default="auto")
-    given = parser.parse_args()
-    store = open_store(given.location)
-    found: dict[str, Any] = {"passages": given.passages, "store": str(store)}
+    arguments = parser.parse_args()
+    store = open_store(arguments.location)
+    measurements: dict[str, Any] = {"passages": arguments.passages, "store": str(store)}
     if not store.exists():
-        found |= load(store, given.passages, given.index_type)
-    texts, vectors = queries(given.queries)
-    found |= search(store, texts, vectors, exact_best(given.passages, vectors))
-    print(json.dumps(found, indent=1))
+        measurements |= load(store, arguments.passages, arguments.index_type)
+    texts, vectors = queries(arguments.queries)
+    measurements |= search(store, texts, vectors, exact_best(arguments.passages, vectors))
+    print(json.dumps(measurements, indent=1))
 
 
 def load(store: Store, passages: int, index_type: str) -> dict[str, Any]:
@@ -66,8 +66,8 @@ def load(store: Store, passages: int, index_type: str) -> dict[str, Any]:
         settled = timed(partial(writer.optimize_after_run, passages))[0]
     with closing(store.reader()) as reader, reader.view() as view:
         facts = view.describe()
-    kept = {name: facts[name] for name in ("bytes", "parts", "store") if name in facts}
-    return {"load_s": seconds, "settle_s": settled, **kept}
+    main_facts = {name: facts[name] for name in ("bytes", "parts", "store") if name in facts}
+    return {"load_s": seconds, "settle_s": settled, **main_facts}
 
 
 def exact_best(passages: int, vectors: np.ndarray) -> dict[str, list[np.ndarray]]:
@@ -77,14 +77,14 @@ def exact_best(passages: int, vectors: np.ndarray) -> dict[str, list[np.ndarray]
         scores = vectors @ part.T
         numbers = np.arange(start, start + len(part))
         for share, width in FILTERS.items():
-            chosen = numbers % 1000 < width
-            best[share].append((numbers[chosen], scores[:, chosen]))
-    found = {}
+            allowed = numbers % 1000 < width
+            best[share].append((numbers[allowed], scores[:, allowed]))
+    nearest = {}
     for share, pairs in best.items():
-        numbers = np.concatenate([one for one, _ in pairs])
-        scores = np.concatenate([one for _, one in pairs], axis=1)
-        found[share] = list(numbers[np.argsort(-scores, axis=1)[:, :TOP]])
-    return found
+        numbers = np.concatenate([ids for ids, _ in pairs])
+        scores = np.concatenate([scores for _, scores in pairs], axis=1)
+        nearest[share] = list(numbers[np.argsort(-scores, axis=1)[:, :TOP]])
+    return nearest
 
 
 def search(
@@ -100,12 +100,12 @@ def search(
                 for share, width in FILTERS.items():
                     where = compile_where(f"n < {width}") if share else None
                     for mode in ("bm25", "dense", "hybrid"):
-                        took, found = timed(partial(_ask, reader.view, mode, query, where))
+                        took, hits = timed(partial(_ask, reader.view, mode, query, where))
                         if again:
                             seconds[f"{mode} {share}".strip()].append(took)
                         elif mode == "dense":
                             best = truth[share][number]
-                            ids = [int(hit.id) for hit in found]
+                            ids = [int(hit.id) for hit in hits]
                             shares[share].append(len(np.intersect1d(ids, best)) / len(best))
     return {
         "ms": {name: percentiles(each) for name, each in seconds.items()},

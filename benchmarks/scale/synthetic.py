@@ -43,8 +43,8 @@ def queries(count: int) -> tuple[list[str], NDArray[np.float32]]:
     chance = np.random.default_rng(_QUERY_SEED)
     texts = _texts(chance, 4 * count)
     long = [text.split() for text in texts if len(set(text.split())) >= QUERY_WORDS]
-    chosen = [" ".join(list(dict.fromkeys(words))[:QUERY_WORDS]) for words in long[:count]]
-    return chosen, _vectors(chance, count)
+    query_texts = [" ".join(list(dict.fromkeys(words))[:QUERY_WORDS]) for words in long[:count]]
+    return query_texts, _vectors(chance, count)
 
 
 def _texts(chance: np.random.Generator, count: int) -> list[str]:
@@ -89,8 +89,8 @@ def _vectors(chance: np.random.Generator, count: int) -> NDArray[np.float32]:
 def timed(call: Callable[[], T]) -> tuple[float, T]:
     """Seconds that a call takes, and what it returns."""
     started = time.perf_counter()
-    found = call()
-    return time.perf_counter() - started, found
+    result = call()
+    return time.perf_counter() - started, result
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:
@@ -102,12 +102,12 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
 def memory() -> dict[str, int]:
     """Bytes of this process: its own (`anonymous`), with mapped files (`resident`), the `peak`."""
     names = {"VmHWM": "peak", "VmRSS": "resident", "RssAnon": "anonymous"}
-    found = {}
+    measurements = {}
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name in names:
-            found[names[name]] = 1024 * int(value.split()[0])
-    return found
+            measurements[names[name]] = 1024 * int(value.split()[0])
+    return measurements
 
 
 def size_of(folder: Path) -> int:

@@ -78,8 +78,10 @@ def test_medquad_topics_become_headings_of_one_document_per_source(tmp_path):
         "queries.all.jsonl": [{"id": f"q_{i}", "text": f"About {i}?"} for i, *_ in records],
     }
     (tmp_path / "medquad").mkdir()
-    for name, records in rows.items():
-        (tmp_path / "medquad" / name).write_text("".join(json.dumps(row) + "\n" for row in records))
+    for name, file_rows in rows.items():
+        (tmp_path / "medquad" / name).write_text(
+            "".join(json.dumps(row) + "\n" for row in file_rows)
+        )
     qrels = "".join(f"q_{i} 0 {i} 1\n" for i, *_ in records)
     (tmp_path / "medquad/qrels.all.tsv").write_text(qrels)
     run("medquad", tmp_path / "medquad", "--output", tmp_path / "set")
