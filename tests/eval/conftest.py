@@ -9,7 +9,7 @@ from retriever.encoders.transformer.backbone import Backbone
 
 
 def texts_of(path):
-    """The texts of an SVG file."""
+    """Return the texts of an SVG file."""
     root = ElementTree.fromstring(path.read_text())
     assert root.tag.endswith("}svg")
     texts = [element for element in root.iter() if element.tag.endswith("}text")]
@@ -18,7 +18,7 @@ def texts_of(path):
 
 @pytest.fixture
 def passes(monkeypatch):
-    """Number of times that each list of word pieces was run through a model."""
+    """Count how often each list of word pieces is run through a model."""
     counted = Counter()
     original = Backbone.run
 

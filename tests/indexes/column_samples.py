@@ -14,13 +14,13 @@ from tests.indexes.index_samples import document
 
 
 def numbered(count, first=0):
-    """Documents d0, d1, ... with their number as metadata."""
+    """Return documents d0, d1, ... with their number as metadata."""
     return [document(f"d{i}", f"text{i}", {"n": i}) for i in range(first, first + count)]
 
 
 @contextmanager
 def documents_refused():
-    """Let a filter fail that reads documents."""
+    """Let every filter fail that reads documents."""
 
     def refuse(*_):
         raise AssertionError("evaluated for every document")
@@ -31,13 +31,13 @@ def documents_refused():
 
 
 def allowed_ids(folder, text):
-    """The ids of the passages that a filter allows, ascending."""
+    """List the ids of the passages that a filter allows, ascending."""
     with closing(FolderReader(folder)) as reader:
         return allowed_ids_of(reader, text)
 
 
 def allowed_ids_of(reader, text):
-    """The same, for a reader that is open."""
+    """List the ids of the passages that a filter allows, for an open reader."""
     with reader.view() as view:
         ids = []
         for live, mask in zip(view.segments, view.allowed(compile_where(text)), strict=True):
@@ -47,7 +47,7 @@ def allowed_ids_of(reader, text):
 
 
 def matching_ids(connection, text):
-    """The passages of all documents in a database that match a filter."""
+    """List the passages of all documents in a database that match a filter."""
     passages = [number for (number,) in connection.execute("SELECT passage FROM passages")]
 
     def masks(condition):
@@ -58,6 +58,6 @@ def matching_ids(connection, text):
 
 
 def allowed_ids_by_documents(folder, text):
-    """What a filter allows as `allowed` gives it, from the documents alone."""
+    """List the ids of the passages that a filter allows, from the documents alone."""
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         return matching_ids(connection, text)

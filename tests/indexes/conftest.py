@@ -9,6 +9,6 @@ from indexes.folder.view import FolderReader
 
 @pytest.fixture
 def reader(index):
-    """A reader of the folder that the fixture `index` of a test is."""
+    """A reader of the index folder of the fixture `index`."""
     with closing(FolderReader(index)) as reader:
         yield reader

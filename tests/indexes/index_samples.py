@@ -34,7 +34,7 @@ SETTINGS = {"encoder": {"model": "sample"}}
 
 
 def document(id_, text, metadata=None, *, passages=1):
-    """A document whose words are dealt out to `passages` passages."""
+    """Return a document whose words are divided into `passages` passages."""
     words = text.split()
     share = -(-len(words) // passages)
     spans, start = [], 0
@@ -64,7 +64,7 @@ def commit(writer, *documents, metadata=None):
 
 
 def make_index(folder, *commits):
-    """An index with these commits, one segment each."""
+    """Make an index with these commits, one segment each."""
     with FolderWriter(folder, create=SETTINGS, pending_limit=0) as writer:
         for documents in commits:
             commit(writer, *documents)
@@ -72,7 +72,7 @@ def make_index(folder, *commits):
 
 
 def mask_of(allowed):
-    """For each passage of a segment whether it is allowed."""
+    """List for each passage of a segment whether it is allowed."""
     return allowed.at(np.arange(len(allowed))).tolist()
 
 
@@ -85,7 +85,7 @@ def live_passages(view):
 
 
 def texts_in(view):
-    """Id and text of every document of which a passage lives, as searches see them."""
+    """Return id and text of every document with a live passage, as searches see them."""
     passages = live_passages(view)
     stored = view.passages(passages)
     assert sorted(stored) == sorted(passages)
@@ -94,7 +94,7 @@ def texts_in(view):
 
 @contextmanager
 def viewing(folder):
-    """A view of an index, by a reader of its own."""
+    """Open a view of an index with its own reader."""
     with closing(FolderReader(folder)) as reader, reader.view() as view:
         yield view
 
@@ -111,7 +111,7 @@ def metadata(folder):
 
 
 def found_by(view, term):
-    """Ids of the documents that BM25 finds for a term."""
+    """Return the ids of the documents that BM25 finds for a term."""
     matches = BM25(view.segments, None, view.commit.bm25.statistics).query([term]).search(1000)
     passages = [
         int(view.segments[segment].segment.ids[position])
@@ -121,7 +121,7 @@ def found_by(view, term):
 
 
 def lookup(postings, term):
-    """The positions that hold a term, and how often each does, checked."""
+    """Look up a term with all checks; return its positions and frequencies."""
     read = postings.read((term,)).joined()
     postings.check(read)
     return read.positions, read.frequencies
@@ -140,12 +140,12 @@ def in_child(code, *arguments):
 
 
 def in_fork(action):
-    """Run `action` in a forked process that ends without any cleaning up; its exit status."""
+    """Run `action` in a forked process that exits without cleanup; return its exit status."""
     return forked.in_child(lambda: bool(action()))[0]
 
 
 def dying_at(number, action):
-    """As `in_fork`; the process ends in place of its statement of SQLite's with this number."""
+    """Run `action` as `in_fork` does, but exit before the SQLite statement `number`."""
 
     class Dying(sqlite3.Connection):
         def execute(self, *arguments):
@@ -169,7 +169,7 @@ def flip(path, position):
 
 
 def alter(folder, statement, *values):
-    """Run SQL in the database of an index, as another program could; how many rows it changed."""
+    """Run SQL in an index's database, as another program could; return the changed rows."""
     with closing(sqlite3.connect(folder / "index.sqlite", isolation_level=None)) as connection:
         return connection.execute(statement, values).rowcount
 

@@ -32,7 +32,7 @@ def random_metadata(chance):
 
 
 def random_filters(count):
-    """The same ones each time."""
+    """Return `count` random filters, the same in each run."""
     filters = []
 
     @settings(

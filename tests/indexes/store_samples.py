@@ -19,7 +19,7 @@ SETTINGS = {"encoder": {"dimensions": DIMENSIONS}, "structures": {}}
 def documents(
     ids: Sequence[str], metadata: Mapping[str, Any] | None = None, seed: int = 0
 ) -> tuple[list[NewDocument], np.ndarray, list[list[str]]]:
-    """Documents of two passages, with vectors and terms, as `Writer.commit` takes them."""
+    """Return documents of two passages, with vectors and terms, for `Writer.commit`."""
     chance = np.random.default_rng(seed)
     new_documents = [
         NewDocument(id_, None, f"{id_} apple pear", metadata or {}, bytes([seed]), [(0, 3), (3, 9)])
@@ -32,25 +32,25 @@ def documents(
 def single_passage_document(
     number: int, metadata: Mapping[str, Any] | None = None, text: str = "apple"
 ) -> NewDocument:
-    """A document of one passage."""
+    """Return a document of one passage."""
     return NewDocument(f"{number:05}", None, text, metadata or {}, b"h", [(0, len(text))])
 
 
 @contextmanager
 def open_view(store: Store) -> Iterator[Any]:
-    """A view, by a reader of its own."""
+    """Open a view with its own reader."""
     with closing(store.reader()) as reader, reader.view() as view:
         yield view
 
 
 def ids_of(store: Store) -> list[str]:
-    """The ids of all documents."""
+    """List the ids of all documents."""
     with open_view(store) as view:
         return [document.id for document in view.documents()]
 
 
 def check_replacement(store: Store, *, locks: bool) -> None:
-    """A hidden index takes the place of an old one at its end; the same settings resume it."""
+    """Assert that a hidden index replaces the old one when done and can be resumed."""
     with store.writer() as writer:
         writer.commit(*documents(["old"]))
     with closing(store.reader()) as reader:
@@ -78,7 +78,7 @@ def check_replacement(store: Store, *, locks: bool) -> None:
 
 
 def check_outlines(store: Store) -> None:
-    """An outline is stored with its document, also where its metadata changes or it is replaced."""
+    """Assert that an outline is stored with its document through changes and replacement."""
     outline = '[[0,"page","i"],[1,"heading","Zwölf",1],[3,"page","ii"],[9,"page","iii"]]'
     new_documents, vectors, terms = documents(["a", "b"])
     new_documents[0] = new_documents[0]._replace(outline=outline)
@@ -110,13 +110,13 @@ def check_outlines(store: Store) -> None:
 
 
 def documents_in_languages(ids: Sequence[str], *languages: str) -> tuple[Any, ...]:
-    """As `documents`, with the languages of both passages of each."""
+    """Return `documents` with the languages of both passages of each."""
     new_documents, vectors, terms = documents(ids)
     return [document._replace(languages=languages) for document in new_documents], vectors, terms
 
 
 def languages_of(store: Store) -> tuple[dict[str, int], int]:
-    """The counted languages, and how many passages, or documents, an earlier release stored."""
+    """Return the language counts, and how many passages or documents are uncounted."""
     with open_view(store) as view:
         return view.setting("languages", {}), view.describe()["uncounted_passages"]
 

@@ -43,7 +43,7 @@ MANY = 40_000
 
 
 def postings_of(rows, frequencies, lengths, n):
-    """A segment of `n` passages whose terms are in the passages that each row lists."""
+    """Return a segment of `n` passages; row i lists the passages of term i."""
     positions = np.array([p for row in rows for p in row], "<u4")
     files = {
         TERMS: b"",

@@ -45,7 +45,7 @@ class Pair:
         return render(self.chance.choice(self.filters), self.chance)
 
     def change(self):
-        """One random operation on both."""
+        """Perform one random operation on both indexes."""
         kind = self.chance.choices(
             ["add", "metadata", "delete", "where", "prune", "clear", "compact"],
             [50, 20, 12, 6, 4, 1, 2],
@@ -82,15 +82,15 @@ class Pair:
         assert not results or results[0] == results[1], (kind, ids, where)
 
     def copies(self, copies):
-        """The number of copies that the other store tells."""
+        """Return the number of copies that the other store counts."""
         return copies
 
     def doubts(self, where):
-        """What each store says of a filter."""
+        """Return the warning of each store about a filter."""
         return [index.filter_warning(where) for index in self.both]
 
     def compare(self):
-        """Everything that can be read."""
+        """Assert that both indexes have the same documents, facets, fields and hits."""
         folder, other = self.both
         assert list(folder) == list(other)
         assert len(folder) == len(other)

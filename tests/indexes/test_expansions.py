@@ -50,7 +50,7 @@ def document_frequency(passages, term):
 
 
 def brute_force(passages, terms, k1=1.2, b=0.75, mean=None):
-    """Lucene's formula, for one passage and one term at a time."""
+    """Score one passage and one term at a time by Lucene's formula."""
     mean = mean or sum(map(len, passages)) / (len(passages) or 1) or 1
     scores = np.zeros(len(passages))
     for term in terms:

@@ -179,7 +179,7 @@ Making = Callable[[Path], AbstractContextManager[Path]]
 
 
 def killed(making, path):
-    """Another process makes `path`, and is killed before it is whole."""
+    """Let another process write `path` and kill it before the file is whole."""
 
     def make():
         with making(path):

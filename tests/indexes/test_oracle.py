@@ -34,7 +34,7 @@ class Passage(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The score of a document, and its passages that have it."""
+    """The score of a document, and the spans of its passages with that score."""
 
     score: float
     spans: set[tuple[int, int]]
@@ -77,7 +77,7 @@ class Oracle:
         ]
 
     def search(self, query, vector, where, mode, alpha):
-        """The documents that can be ranked; None where rounding decides."""
+        """Return the best score of each document, or None where rounding decides."""
         terms = self.tokens(query)
         every = [
             passage for document_passages in self.passages.values() for passage in document_passages
@@ -86,7 +86,7 @@ class Oracle:
         df = {term: sum(term in passage.terms for passage in every) for term in terms}
 
         def bm25(passage):
-            """Lucene's, with k1 = 1.2 and b = 0.75."""
+            """Return Lucene's BM25 score with k1 = 1.2 and b = 0.75."""
             norm = 1.2 * (0.25 + 0.75 * len(passage.terms) / mean) if mean else 0.0
             return sum(
                 math.log(1 + (len(every) - df[term] + 0.5) / (df[term] + 0.5)) * f / (f + norm)
@@ -129,7 +129,7 @@ def _min_max(scores):
 
 
 def check(hits, expected, k):
-    """The hits are k of the best, in order; any of equal ones may be among them."""
+    """Assert that the hits are k of the best in order; ties may be broken either way."""
     assert len(hits) == min(k, len(expected))
     assert [hit.rank for hit in hits] == list(range(1, len(hits) + 1))
     order = [(-hit.score, hit.id) for hit in hits]
@@ -143,7 +143,7 @@ def check(hits, expected, k):
 
 
 class Pair:
-    """An index, and what it is compared with."""
+    """An index and its oracle."""
 
     def __init__(self, index, seed):
         self.index = index
@@ -177,7 +177,7 @@ class Pair:
         return (vector / np.linalg.norm(vector, axis=1, keepdims=True))[0]
 
     def where(self, level=0):
-        """A random filter; most compare with a value that a document has, zeros of other sign."""
+        """Return a random filter, mostly over a value that a document has."""
         shape = self.chance.random()
         if level == 0 and shape < 0.2:
             return None
@@ -210,7 +210,7 @@ class Pair:
         return (kind, field, [value, self.chance.choice(["x", 0, True])] if kind == "in" else value)
 
     def change(self):
-        """One random change of both."""
+        """Perform one random change of both."""
         index, oracle = self.index, self.oracle
         match self.chance.choices(
             ["text", "ready", "refused", "metadata", "delete", "where", "compact", "prune"],
@@ -258,7 +258,7 @@ class Pair:
                 oracle.put(document, [(0, len(document.text), vector)])
 
     def refuse(self):
-        """Something that cannot be stored; it changes nothing."""
+        """Add documents that cannot be stored, and assert that nothing changes."""
         document = self.document()
         ready, _ = self.ready(document)
         spans, vectors = ready.spans, np.asarray(ready.vectors, np.float32)
@@ -291,7 +291,7 @@ class Pair:
             assert self.index.delete_where(text) == self.oracle.delete(ids)
 
     def compare(self):
-        """One random search of both."""
+        """Compare one random search of both."""
         node, mode = self.where(), self.chance.choice(["dense", "bm25", "hybrid"])
         query = " ".join(self.chance.choices(WORDS, k=self.chance.randint(1, 3)))
         alpha = self.chance.choice([0.0, 0.3, 0.6, 1.0])
@@ -327,7 +327,7 @@ def run(folder, queries, seed):
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """Six passages become a segment, and 30 characters are too long to be kept by value."""
+    """Let six passages become a segment, and values of 30 characters be too long to store."""
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 6)
     monkeypatch.setattr("indexes.metadata.LONGEST", 30)
 

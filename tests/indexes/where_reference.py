@@ -134,7 +134,7 @@ def quoted(text, quote):
 
 
 def render(node, rng, level=0):
-    """The filter as text; `level` is the binding strength around it: 0 or, 1 and, 2 not."""
+    """Return the filter as text; `level` is the binding strength: 0 or, 1 and, 2 not."""
 
     def space(least=0):
         return "".join(rng.choice(" \t\n") for _ in range(rng.randint(least, 2)))

@@ -21,7 +21,7 @@ def records(*values):
 
 
 def refused(read, path, start, *messages):
-    """What cannot be read is named in one line that begins with its place."""
+    """Assert that reading fails with one line that begins with the place of the fault."""
     with pytest.raises(SourceError) as caught:
         read(path)
     text = str(caught.value)
@@ -182,7 +182,7 @@ def write(folder, files):
 
 
 def question_rows(questions):
-    """The questions of a set: id, text, pool and grades of each."""
+    """List id, text, pool and grades of the questions of a set."""
     return [
         (question.id, question.text, " ".join(question.candidates), dict(question.grades))
         for question in questions.questions

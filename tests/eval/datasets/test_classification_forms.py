@@ -22,7 +22,7 @@ SICK_FILES = ("train", "trial", "test_annotated")
 
 
 def read(task):
-    """Name, and split to its rows as text, in order."""
+    """Return the name of a task and, for each split, its rows as text in order."""
     rows = {}
     for split, texts in task.splits.items():
         columns = [column for column in (texts.labels, texts.left, texts.right) if column]

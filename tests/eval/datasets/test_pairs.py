@@ -15,7 +15,7 @@ def rows(pairs):
 
 
 def read(task):
-    """Name, parts, training and dev pairs of a test."""
+    """Return name, parts, training pairs and dev pairs of a similarity task."""
     parts = {subset.name: rows(subset.pairs) for subset in task.subsets}
     return task.name, parts, rows(task.train), rows(task.dev)
 

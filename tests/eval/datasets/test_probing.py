@@ -39,7 +39,7 @@ def lengths():
 
 @pytest.fixture(scope="module")
 def words():
-    """Sentences of 2,000 words that are frequent and one of 120 others, some twice."""
+    """Sentences of 2,000 frequent words, each with one of 120 rarer words; some occur twice."""
     chance = random.Random(0)
     fillers = FILLERS * 30
     chance.shuffle(fillers)
@@ -63,7 +63,7 @@ def texts():
 
 @pytest.fixture
 def make(tmp_path):
-    """Makes sets, each time in a new folder."""
+    """Return a function that makes sets in a new folder each time."""
     numbers = count()
 
     def make(texts, *tasks, seed=0, words=100):

@@ -48,7 +48,7 @@ def read(folder, kind, **options):
 
 
 def refused(folder, kind, start, message, **options):
-    """A set that is refused in one line, which begins with the place and names a remedy."""
+    """Assert that a set is refused in one line with the place and a remedy."""
     place = folder / start if start else folder
     named(lambda path: read(path, kind, **options), folder, place, message, ";")
 

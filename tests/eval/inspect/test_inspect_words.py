@@ -24,7 +24,7 @@ from tests.eval.inspect.fake_states import FakeStates
 
 
 def expected_variance(vectors):
-    """Of one word: (layers, width)."""
+    """Return the variance of one word from its states, (layers, width)."""
     cosines = [
         1 - scipy.spatial.distance.cosine(vectors[layer], vectors[layer + 1])
         for layer in range(len(vectors) - 1)

@@ -34,7 +34,7 @@ from tests.eval.qa.samples import made_set
 
 
 def made_vectors(pairs, hidden_states, dimensions, seed=0):
-    """Two texts a pair; some identical, some with equal cosines, one with no vector at all."""
+    """Return vectors of pairs: some identical, some with equal cosines, one zero."""
     random = np.random.default_rng(seed)
     shared = random.standard_normal((pairs, 1, dimensions))
     alike = random.random((pairs, 1, 1))
@@ -220,7 +220,7 @@ SCORE, GAIN, SIZE, LAYER = (
 
 
 def made_task(pairs=120, seed=0, name="spearman"):
-    """Gold scores that layer 1 tells best, layer 4 second, the others hardly."""
+    """Return a task on which layer 1 is best, layer 4 second and the others poor."""
     random = np.random.default_rng(seed)
     shared = random.standard_normal((pairs, 1, 16))
     alike = random.random((pairs, 1, 1))
@@ -236,7 +236,7 @@ def tasks():
 
 
 def rounded(value):
-    """A report as values that compare up to rounding."""
+    """Round all floats of a report for comparison."""
     if isinstance(value, dict):
         return {name: rounded(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

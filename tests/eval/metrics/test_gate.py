@@ -22,7 +22,7 @@ RIGHT, SECOND = {"right": 2.0, "wrong": 1.0}, {"right": 1.0, "wrong": 2.0}
 
 
 def run(worse=0, better=0, count=None):
-    """The first questions lose by a rank what they have, or the last gain it."""
+    """Return a run whose first `worse` questions lose a rank, or whose last ones gain it."""
     count = count or len(QUESTIONS)
     ranked = [SECOND if n < worse else RIGHT for n in range(count)]
     return dict(zip(QUESTIONS[:count], ranked, strict=True))
@@ -135,7 +135,7 @@ def scores(published):
 
 
 def gated(baseline, candidate, **changed):
-    """Both by measure, (questions,)."""
+    """Compare two systems, given as measure to values (questions,)."""
     settings = GateSettings(resampling=Resampling(1000), **changed)
     questions = tuple(map(str, range(len(next(iter(baseline.values()))))))
     sides = {"baseline": baseline, "candidate": candidate}

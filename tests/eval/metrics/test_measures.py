@@ -29,7 +29,7 @@ REFERENCE = {
 
 
 def random_run(seed, queries=25, longest=300):
-    """Runs with few or many ties, empty or missing, and documents without a judgment."""
+    """Return a random run and qrels with ties, empty rankings and unjudged documents."""
     draw = np.random.default_rng(seed)
     run, qrels = {}, {}
     for number in range(queries):
@@ -47,7 +47,7 @@ def random_run(seed, queries=25, longest=300):
 
 
 def pools_of(run, qrels):
-    """The same as pools, with the scores of their candidates."""
+    """Return the run as pools and the scores of their candidates."""
     pools, scores = [], []
     for query, grades in qrels.items():
         ids = sorted(run.get(query, {}), reverse=True)
@@ -57,7 +57,7 @@ def pools_of(run, qrels):
 
 
 def assert_agrees(run, qrels):
-    """That runs and pools have the values of trec_eval."""
+    """Assert that runs and pools have the values of trec_eval."""
     ours = evaluate(run, qrels, list(REFERENCE))
     pools, scores = pools_of(run, qrels)
     pooled = PoolMeasures(pools, list(REFERENCE))(scores)

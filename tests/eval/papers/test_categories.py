@@ -11,7 +11,7 @@ from retriever.errors import BadInputError, SourceError
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a report with what the summary reads."""
+    """Return a function that writes a report with the parts that the summary reads."""
 
     def report(name, kind, sets=None, measure="accuracy", **by_layer):
         folder = tmp_path / name

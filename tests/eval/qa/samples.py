@@ -19,7 +19,7 @@ def sentence(chance, words=8):
 
 
 def made_set(split="test", count=12, pool=6, seed=0, answered=1.0):
-    """Each question repeats some words of its first candidate, which answers it."""
+    """Return a set whose questions repeat words of their first candidate, the answer."""
     chance = np.random.default_rng([seed, sum(map(ord, split))])
     passages = {f"d{number}": sentence(chance) for number in range(5 * pool)}
     questions = []
@@ -67,7 +67,7 @@ def write_rows(path, rows):
 
 
 def without_pools(questions, path):
-    """The set without pools, over a corpus file of its passages, which is written."""
+    """Write the passages as a corpus file and return the set without pools over it."""
     passages = questions.passages.items()
     write_rows(path, ({"id": id_, "text": text} for id_, text in passages))
     bare = tuple(replace(question, candidates=()) for question in questions.questions)
@@ -75,7 +75,7 @@ def without_pools(questions, path):
 
 
 def noise(questions, strength, seed):
-    """(pairs,) scores: the relevant passage is this much above the others; some are equal."""
+    """Return noisy scores (pairs,) that rank relevant passages higher by `strength`."""
     chance = np.random.default_rng(seed)
     relevant = [
         question.grades.get(id_, 0) > 0
@@ -86,7 +86,7 @@ def noise(questions, strength, seed):
 
 
 def system(name, questions, *scores, **more):
-    """A system that ranks the pools of the questions by these scores, one array a seed."""
+    """Return a system that ranks the pools by these scores, one array per seed."""
     return SystemResult(name, questions.questions, scores, **more)
 
 
@@ -110,7 +110,7 @@ def result(systems=None, *, without_positive="exclude", questions=None, baseline
 
 
 def runs_of(system_result):
-    """The rankings of a system, for each seed query to document to score."""
+    """List the runs of a system, one per seed: query to document to score."""
     return [
         {query: dict(ranked) for query, ranked in system_result.run(seed).items()}
         for seed in range(len(system_result.scores))

@@ -32,7 +32,7 @@ def settings(fake_encoder, plan):
 
 
 def pool_by_pool(questions, scores):
-    """(pairs,) scores, min-max normalized in each pool."""
+    """Normalize scores (pairs,) by min-max within each pool."""
     normalized, start = [], 0
     for question in questions.questions:
         pool_scores = scores[start : (start := start + len(question.candidates))]
@@ -43,7 +43,7 @@ def pool_by_pool(questions, scores):
 
 
 def best_sum(dev, first, second):
-    """The weight of the first scores whose sum with the second has the best AP on dev."""
+    """Return the weight of the first scores with the best AP on dev."""
     tried = [(dev(weight * first + (1 - weight) * second), weight) for weight in WEIGHTS]
     return max(tried)[1]
 
@@ -125,7 +125,7 @@ def test_fine_tuning_with_another_margin_does_not_replace_a_result(plan, tmp_pat
     dev, folder = DevScore(SPLITS["dev"]), tmp_path / "cross"
 
     def fit(*, restart=False, **changed):
-        """Train with changed settings into the same folder; whether it did."""
+        """Fine-tune with changed settings into the same folder; return whether it trained."""
         messages, changed = [], replace(plan, training=replace(TRAINING, **changed))
         loading = Loading("cpu")
         fine_tune(train, dev, changed, folder, loading, restart=restart, notify=messages.append)

@@ -60,7 +60,7 @@ def test_tuned_weight_of_an_encoder_does_not_depend_on_other_encoders(settings, 
 
 @pytest.fixture
 def indexed(tiny_models, tmp_path):
-    """Splits over an index of one layer of a model, and the index."""
+    """Question sets over an index of one layer of a model, and the index."""
     form = f"{tiny_models['bert']}::layers=1::backend=torch"
     corpus = tmp_path / "corpus.jsonl"
     bare = without_pools(SPLITS["test"], corpus)

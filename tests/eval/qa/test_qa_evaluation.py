@@ -37,7 +37,7 @@ def rank(systems, questions=SPLITS, settings=QUICK, **options):
 
 
 def run_of(result, name):
-    """The first ranking of a system."""
+    """Return the run of a system's first seed."""
     return next(runs_of(system)[0] for system in result.systems if system.name == name)
 
 
@@ -297,7 +297,7 @@ class TestQueryMaps:
 
     @pytest.fixture
     def splits(self, fake_encoder):
-        """Question "a3" is answered by the passage "b3", and likewise up to 12, in every split."""
+        """Splits in which the passage "b3" answers the question "a3", and so on up to 12."""
         passages = {f"p{n}": f"b{n}" for n in range(12)}
         splits = {}
         for split in ("train", "dev", "test"):

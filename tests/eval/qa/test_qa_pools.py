@@ -31,7 +31,7 @@ PLAIN = Analyzer(AnalyzerSettings(language="none", terms="parts"))
 
 
 def okapi(questions, **parameters):
-    """(pairs,) scores of the package itself."""
+    """Return the scores (pairs,) of rank-bm25."""
     reference = BM25Okapi([text.split() for text in questions.passages.values()], **parameters)
     row = {id_: number for number, id_ in enumerate(questions.passages)}
     return [

@@ -23,7 +23,7 @@ SYSTEMS = ("bm25", "uv:mlp")
 
 @pytest.fixture
 def written(tmp_path):
-    """Writes a result; the text of its report.md."""
+    """Return a function that writes a result and returns the text of its report.md."""
 
     def write(qa_result):
         qa_result.write(tmp_path / "report")
@@ -33,14 +33,14 @@ def written(tmp_path):
 
 
 def table_of(qa_result, title):
-    """The columns, and the rows by their first cell, of a table of the report."""
+    """Return the columns of a table of the report, and its rows by their first cell."""
     tables = (table for section in qa_result.report().sections for table in section.tables)
     (table,) = (table for table in tables if table.title == title)
     return table.columns, {row[0]: row[1:] for row in table.rows}
 
 
 def pair(scores, **options):
-    """A set of one question with two candidates, and a system of these scores."""
+    """Return the result of one system on one question with two candidates."""
     question = Question(options.get("id", "q"), options.get("text", "text"), ("b", "a"), {"a": 1})
     questions = QuestionSet("s", "t", (question,), {"a": "x", "b": "y"})
     return result([system("one", questions, np.array(scores))], questions=questions)

@@ -22,7 +22,7 @@ def write_pairs(path, count, seed):
 
 
 def write_sts(folder, parts=("a", "b"), size=30):
-    """A test with parts of unequal size, and what the supervised protocol needs."""
+    """Write a similarity task with parts of unequal size, training and dev pairs."""
     folder.mkdir()
     for seed, part in enumerate(parts):
         write_pairs(folder / f"test.{part}.tsv", size + 9 * seed, seed)
@@ -32,7 +32,7 @@ def write_sts(folder, parts=("a", "b"), size=30):
 
 
 def write_task(path, splits, classes=2, seed=0):
-    """One file of texts whose words, some of them, tell the class."""
+    """Write a classification task in which some words tell the class."""
     random = np.random.default_rng(seed)
     lines = ["split\tlabel\ttext"]
     for split, count in splits.items():
@@ -45,7 +45,7 @@ def write_task(path, splits, classes=2, seed=0):
 
 
 def write_probe(path):
-    """The same in the form of a probing task, which has no header."""
+    """Write the same texts as a probing task, which has no header."""
     _, *lines = write_task(path, {"tr": 60, "va": 30, "te": 30}).read_text().splitlines()
     path.write_text("\n".join(lines) + "\n")
     return path

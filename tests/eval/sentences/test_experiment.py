@@ -18,7 +18,7 @@ RESAMPLES = 100
 
 
 def sample(sizes=(25, 40), seed=3):
-    """Parts, and predictions of three encoders; one of them under two seeds."""
+    """Return parts and the predictions of three encoders, one with two seeds."""
     random = np.random.default_rng(seed)
     golds = [random.integers(0, 6, size).astype(np.float64) for size in sizes]
     weights = np.array(sizes) / sum(sizes)
@@ -32,7 +32,7 @@ def sample(sizes=(25, 40), seed=3):
 
 
 def drawn_values(parts, rows, name, seed):
-    """(resamples,) by encoder, with scipy on the drawn pairs themselves."""
+    """Resample pairs with scipy and return the values (resamples,) by encoder."""
     random = np.random.default_rng(seed)
     values = {encoder: np.zeros(RESAMPLES) for encoder in rows}
     start = 0
@@ -50,7 +50,7 @@ def drawn_values(parts, rows, name, seed):
 
 
 def expanded_interval(values, units):
-    """The expanded percentile interval (Hesterberg 2015), with scipy."""
+    """Return the expanded percentile interval (Hesterberg 2015), by scipy."""
     level = scipy.stats.norm.cdf(
         -np.sqrt(units / (units - 1)) * scipy.stats.t.ppf(0.975, units - 1)
     )

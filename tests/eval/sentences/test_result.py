@@ -15,7 +15,7 @@ VALUES = np.array([[0.1, 0.2], [0.3, 0.4], [0.6, 0.5]])
 
 
 def made_set(name, adjusted=0.02, curve=None):
-    """Two encoders, of which the second has cut texts and differs from the first."""
+    """Return a scored set of two encoders; the second has truncated texts."""
 
     def score(place, encoder):
         against = Difference(-0.1, -0.2, 0.05, 0.01, adjusted) if place else None

@@ -15,7 +15,7 @@ SCIPY = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
 
 
 def sample(sizes=(7, 30, 12), width=6, seed=0, identical=2):
-    """A test of several parts whose gold scores have ties, with some pairs of identical texts."""
+    """Return a task of several parts with tied gold scores and identical texts."""
     random = np.random.default_rng(seed)
     subsets = []
     for number, size in enumerate(sizes):

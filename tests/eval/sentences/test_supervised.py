@@ -22,7 +22,7 @@ LOOK, EPOCHS, PATIENCE = 5, 40, 3
 
 
 def sample(sizes=(160, 60, 40, 30), width=5, seed=0):
-    """Pairs whose score is a function of |u - v| that a cosine does not show."""
+    """Return pairs whose score depends on |u - v| and not on the cosine."""
     random = np.random.default_rng(seed)
     parts, texts, table = [], [], []
     for number, size in enumerate(sizes):
@@ -53,7 +53,7 @@ def test_soft_targets_divide_a_score_between_two_neighboring_grades(scores):
 
 
 def plain(task, vectors, seed):
-    """The same training for one seed, with torch's own layers, one pair of features at a time."""
+    """Train one seed with torch's own layers, as the reference."""
 
     def features(pairs):
         u, v = vectors.of(pairs.left), vectors.of(pairs.right)

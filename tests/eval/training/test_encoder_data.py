@@ -31,7 +31,7 @@ def read(data, objective=None, negatives="pool", dev=None, **questions):
 
 
 def ranked(table, *pairs):
-    """The reciprocal rank on held-out pairs, with an encoder that a table gives."""
+    """Return the reciprocal rank on held-out pairs with an encoder of a table."""
     return _held_out_ranking(paired_texts(*zip(*pairs, strict=True))).score(FixedEncoder(table))
 
 
@@ -56,7 +56,7 @@ def labeled_file(path, count=40, labels=("yes", "no")):
 
 
 class FixedEncoder:
-    """A text is a unit vector that a table gives."""
+    """An encoder that looks up unit vectors in a table."""
 
     def __init__(self, table):
         self.table = table

@@ -33,7 +33,7 @@ def clouds(examples=240, width=12, classes=2, seed=0, apart=1.0, splits=None, pa
 
 
 def layered(data, hidden_states=4, seed=0, good=1, pairs=False):
-    """The same examples with hidden states of which one layer tells the classes apart best."""
+    """Return the examples with hidden states in which one layer separates the classes best."""
     random = np.random.default_rng(seed)
     shape = (len(data.labels), hidden_states, data.features.shape[1])
 

@@ -13,7 +13,7 @@ from tests.eval.transfer.classification_samples import clouds
 
 
 def jobs(data, count, values, seed=0):
-    """Divisions of like sizes."""
+    """Return random divisions into halves."""
     random = np.random.default_rng(seed)
     orders = [random.permutation(len(data.labels)) for _ in range(count)]
     return [Job(order[: len(order) // 2], order[len(order) // 2 :], values) for order in orders]
@@ -65,7 +65,7 @@ def test_scaling_of_a_constant_feature_is_finite():
 
 
 def plain_mlp(data, job, value, settings, seed):
-    """One network, trained alone with torch's own layers and weight decay."""
+    """Train one network with torch's own layers and weight decay."""
     features = torch.tensor(
         StandardScaler().fit(data.features[job.train]).transform(data.features).astype(np.float32)
     )

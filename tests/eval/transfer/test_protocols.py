@@ -32,7 +32,7 @@ def plain(value):
 
 
 def fold_choice(x, y, folds, seed, grid):
-    """The strength that plain folds choose, and its accuracy."""
+    """Return the strength that plain folds choose, and its accuracy."""
     divider = StratifiedKFold(folds, shuffle=True, random_state=seed)
     scores = [
         np.mean([plain(value).fit(x[a], y[a]).score(x[b], y[b]) for a, b in divider.split(x, y)])

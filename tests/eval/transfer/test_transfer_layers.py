@@ -30,7 +30,7 @@ def divisions(rows, count, seed=0):
 
 
 def brute_force(data, parts, layers):
-    """scikit-learn's ridge regression on the indicators of the classes."""
+    """Return accuracies of scikit-learn's ridge regression on class indicators."""
     x = data.features(layers).astype(np.float64)
     y = data.data.labels
     accuracies = []
@@ -75,7 +75,7 @@ def test_inner_accuracies_tolerate_large_means_and_constant_features():
 
 
 def regression(data, layers, train, test):
-    """The accuracy of plain logistic regression on a mean of layers."""
+    """Return the accuracy of plain logistic regression on a mean of layers."""
     x, y = data.left[:, list(layers)].mean(axis=1), data.data.labels
     model = LogisticRegression(C=10, solver="saga", tol=0.01, max_iter=200, random_state=0)
     return model.fit(x[train], y[train]).score(x[test], y[test])

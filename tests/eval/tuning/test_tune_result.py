@@ -16,7 +16,7 @@ SIMPLE = DEFAULTS.put(**{"search.bm25.k1": 0.9})
 
 
 def result(tuned, simplest, best=BEST, simple=SIMPLE, **changed):
-    """A result on 100 questions, by the mean gains of the settings."""
+    """Return a result on 100 questions with these mean gains."""
     random = np.random.default_rng(0)
     defaults, noise = random.uniform(0.3, 0.6, 100), random.normal(0, 0.05, 100)
     noise -= noise.mean()

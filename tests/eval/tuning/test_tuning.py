@@ -32,7 +32,7 @@ def text(chance, words):
 
 
 def make_collection(documents=60, questions=40, seed=0):
-    """Questions that repeat words of one long document among others."""
+    """Return a corpus, and questions that repeat words of one document each."""
     chance = np.random.default_rng(seed)
     corpus = [
         Document(f"d{number}", text(chance, 40), f"w{number} title") for number in range(documents)

@@ -209,7 +209,7 @@ def test_no_changed_byte_makes_a_lookup_reach_out_of_bounds(name, place, flip):
 
 
 def complaint(folder):
-    """Reads everything; what DamagedIndexError said, or None when all that was read is possible."""
+    """Read everything and return the message of DamagedIndexError, or None."""
     try:
         postings = Postings.open(folder)
         for term in ("a", "b", "é", "日本", "c"):

@@ -46,7 +46,7 @@ def flat_scores(passages, settings, query, cuts=(), alive=None):
 
 
 def score_all_passages(engine, query):
-    """The score of every passage, and which match."""
+    """Return the score of every passage, and a mask of the matching ones."""
     prepared = engine.query(query)
     places = [np.arange(len(segment.postings)) for segment in engine.segments]
     pairs = [prepared.at(segment, positions) for segment, positions in enumerate(places)]
@@ -54,7 +54,7 @@ def score_all_passages(engine, query):
 
 
 def formula(variant, *, f, df, n, relative_length, k1, b, delta):
-    """One term's score in one passage, as the papers print it; okapi is left to rank-bm25."""
+    """Return one term's score in one passage by the published formula, okapi excepted."""
     length = 1 - b + b * relative_length
     if variant == "lucene":
         return math.log(1 + (n - df + 0.5) / (df + 0.5)) * f / (f + k1 * length)
@@ -97,7 +97,7 @@ def reference_scores(passages, settings, query):
 
 
 def rank_hits(hits, edges, k):
-    """The k best of all segments, ties by place in the corpus: places and scores."""
+    """Return corpus positions and scores of the hits, best first, ties by position."""
     assert len(hits.scores) <= k
     places = [edges[s] + p for s, p in zip(hits.segments, hits.positions, strict=True)]
     best = sorted(zip((-hits.scores).tolist(), places, strict=True))

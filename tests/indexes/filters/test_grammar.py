@@ -219,7 +219,7 @@ TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}
 
 
 def mismatch(documents, text):
-    """What is said of a filter over the metadata of some documents."""
+    """Return the type mismatch of a filter over the metadata of some documents."""
 
     def has_type(name, types):
         values = [document.get(name) for document in documents]

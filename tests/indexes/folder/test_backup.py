@@ -97,7 +97,7 @@ def test_snapshot_copies_files_that_cannot_be_linked(folder, target, monkeypatch
 
 
 def meanwhile(monkeypatch, change, times=1):
-    """Do something once a commit is chosen and before its files are linked."""
+    """Call `change` after a snapshot chose its commit and before it links the files."""
     done = []
 
     def read(folder, manifest):

@@ -235,7 +235,7 @@ def test_altered_sums_file_is_named(tmp_path, written):
 
 
 def without_sums(folder):
-    """Make a segment what an earlier release would have written; its manifest's new hash."""
+    """Rewrite a segment as an earlier release did; return its manifest's new hash."""
     manifest = manifest_of(folder)
     del manifest["sums"], manifest["files"][SUMS_FILE]
     (folder / SUMS_FILE).unlink()
@@ -269,7 +269,7 @@ def test_wrong_number_of_block_sums_is_refused(tmp_path, written):
 
 @pytest.fixture
 def index(tmp_path, monkeypatch):
-    """Two segments of which nearly every file counts as large, in many small blocks."""
+    """An index of two segments whose files count as large and have many small blocks."""
     monkeypatch.setattr("indexes.files.SMALL", 200)
     monkeypatch.setattr("indexes.checksums.BLOCK", 64)
     documents = [document(f"d{i}", f"word{i} word{i % 7}") for i in range(300)]

@@ -212,7 +212,7 @@ def answer_requests(folder, pipe, user):
 
 @contextmanager
 def another_process(folder, user=65534):
-    """A process, by default of a user who cannot write; asks it and returns its answer.
+    """Start a process, by default of a user who cannot write, and yield a function that asks it.
 
     ``read``: what a view of its one reader holds and what is damaged. ``begin`` begins a view and
     ``end`` reads in it again. The others are `ACTIONS`.
@@ -237,7 +237,7 @@ def another_process(folder, user=65534):
 
 
 def without_log(folder):
-    """As an earlier release left an index, or another program that was the last to close it."""
+    """Remove the log, as an earlier release or another program leaves an index."""
     for suffix in ("-wal", "-shm"):
         (folder / f"{DATABASE_FILE}{suffix}").unlink()
     return folder

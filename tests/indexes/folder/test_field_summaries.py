@@ -10,7 +10,7 @@ TYPES = {str: "string", int: "number", float: "number", bool: "boolean", list: "
 
 @pytest.fixture(params=[20, 600])
 def index(request, tmp_path, fake_encoder):
-    """Twenty documents wait in the database, 600 make a segment."""
+    """An index with 600 documents in a segment and twenty pending in the database."""
     documents = []
     for i in range(request.param):
         document = {

@@ -118,7 +118,7 @@ def test_metadata_values_agree_with_documents_after_random_changes(
 
 
 def database(documents):
-    """The tables of documents alone, in memory, with a passage each."""
+    """Return a database in memory with the tables of documents, one passage each."""
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE documents (doc, id TEXT PRIMARY KEY, title TEXT, metadata)")
     connection.execute("CREATE TABLE passages (passage, doc)")

@@ -19,7 +19,7 @@ WORDS = ["apple", "pear", "plum"]
 
 @st.composite
 def cases(draw):
-    """Passages of few kinds in some segments, some of them deleted and some behind a filter."""
+    """Draw segments of a few distinct passages, with deletions and a filter."""
     chance = np.random.default_rng(draw(st.integers(0, 2**32)))
     n, kinds = draw(st.integers(1, 150)), draw(st.integers(1, 5))
     vectors = chance.standard_normal((kinds, 5))

@@ -34,7 +34,7 @@ with writer_lock(Path(sys.argv[1])):
 
 @contextmanager
 def held_elsewhere(folder):
-    """Another process holds the lock of `folder`."""
+    """Let another process hold the lock of `folder`."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -127,7 +127,7 @@ def new(tmp_path):
 
 
 def refuse_exchange(monkeypatch, code):
-    """A system that cannot exchange two names in one step, for this reason."""
+    """Let the exchange of two names in one step fail with this error."""
     library = SimpleNamespace(renameat2=lambda *_: -1)
     monkeypatch.setattr(indexes.files.ctypes, "CDLL", lambda *_, **__: library)
     monkeypatch.setattr(indexes.files.ctypes, "get_errno", lambda: code)
@@ -157,7 +157,7 @@ def test_failed_folder_exchange_changes_nothing(current, new, monkeypatch):
 
 
 def replaced_and_killed(new, current, renames):
-    """Another process is killed after this number of renames, the second one a step before."""
+    """Replace a folder in a process that is killed after this number of renames."""
     rename, done = os.rename, []
 
     def count(*arguments):

@@ -61,7 +61,7 @@ def version(folder):
 
 
 def schema(folder):
-    """What the database has, by name, with white space as in one line."""
+    """Return the SQL of the database's tables and views by name, in one line each."""
     with closing(sqlite3.connect(folder / "index.sqlite")) as connection:
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
         return {name: " ".join(sql.split()) for name, sql in rows}
@@ -161,7 +161,7 @@ def test_other_programs_read_documents_through_a_view(tmp_path):
 
 
 def check_answers(folder):
-    """Every query finds what the code that made the index found."""
+    """Assert that every query has the hits of the release that made the index."""
     with Index.open(folder) as index:
         for answer in ANSWERS:
             settings = SearchSettings(mode=answer["mode"], k=20)

@@ -37,12 +37,12 @@ TOKENS = [["cat", "sat"], [], ["cat", "cat"]]
 
 @pytest.fixture
 def written(tmp_path):
-    """A segment number 7 in `tmp_path`; its manifest's hash."""
+    """The manifest's hash of a segment number 7 in `tmp_path`."""
     return write_segment(segment_folder(tmp_path, 7), IDS, VECTORS, TOKENS)
 
 
 def rewrite(folder, name, array):
-    """Replace an array and make the manifest agree; the manifest's new hash."""
+    """Replace an array, update the manifest and return its new hash."""
     np.save(folder / name, array)
     manifest = manifest_of(folder)
     manifest["files"][name] = file_facts(folder / name)
@@ -168,7 +168,7 @@ SIZES = st.lists(st.integers(1, 40 * FLOOR), max_size=60)
 
 
 def settled(sizes, dead=None):
-    """Merge until nothing is due; the sizes left, and the number of passages written."""
+    """Merge until nothing is due; return the final sizes and the passages written."""
     dead = dead or [0] * len(sizes)
     sizes, dead, written = list(sizes), list(dead), 0
     while (merge := next_merge(sizes, dead)) is not None:

@@ -16,7 +16,7 @@ from tests.indexes.index_samples import commit, document, make_index
 
 @pytest.fixture
 def index(tmp_path):
-    """Two segments, an upsert, a deletion."""
+    """An index of two segments with an updated and a deleted document."""
     folder = make_index(
         tmp_path / "index",
         [document(f"d{i}", f"word{i} and more", {"n": i}, passages=2) for i in range(5)],

@@ -38,7 +38,7 @@ from tests.indexes.store_samples import check_languages, check_outlines
 
 @pytest.fixture
 def index(tmp_path):
-    """Documents a and b in one segment, c in another."""
+    """An index with documents a and b in one segment, c in another."""
     return make_index(
         tmp_path / "index",
         [document("a", "apple pie", {"kind": "fruit"}), document("b", "bread", {"kind": "grain"})],
@@ -201,7 +201,7 @@ TERMS = [f"w{i}" for i in range(40)]
 
 
 def answers(folder, queries):
-    """For each query its passages: their document, and their scores by vectors and by BM25."""
+    """Return for each query the documents, dense scores, BM25 scores and matches."""
     with viewing(folder) as view:
         prepared_queries = [Query(words, vector_of(" ".join(words))) for words in queries]
         candidates = view.ranking().candidates(prepared_queries, "hybrid", 10**6)

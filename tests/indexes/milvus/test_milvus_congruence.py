@@ -23,7 +23,7 @@ WEIGHTS = [1 / (1 + rank) for rank in range(len(ROOTS))]
 
 
 class Directions:
-    """An encoder that gives every text a direction of its own, of windows of 12 words."""
+    """An encoder with windows of 12 words that gives every text its own direction."""
 
     name, max_seq_length = "directions", 12
 
@@ -38,7 +38,7 @@ class Directions:
 
 
 def is_beyond_lite(where):
-    """Whether Milvus Lite takes the filter for another: 1 for true, or an escape for itself."""
+    """Return whether Milvus Lite misreads a filter: 1 as true, or an escape literally."""
     text = where.lower()
     return re.search("true|false", text) or ("contains" in text and re.search(r"[%_\\]", text))
 

@@ -34,7 +34,7 @@ WRITES = ("upsert", "delete", "alter_collection_properties")
 
 
 class Killed(BaseException):
-    """What a dead process would not have raised."""
+    """The error that ends a run in place of a killed process."""
 
 
 def contents(store):
@@ -54,7 +54,7 @@ def in_two_languages(ids, *args, **options):
 
 
 def run(store):
-    """Replace "a" by a shorter text and the others, as the product does it; "e" goes."""
+    """Replace "a" by a shorter text, update the others and delete "e"."""
     new_documents, vectors, terms = in_two_languages(["a", "b", "c", "d"], seed=5)
     new_documents[0] = new_documents[0]._replace(spans=[(0, 9)], languages=["greek"])
     terms[0], rows = ["apple"], {"a": [0], "b": [2, 3], "c": [4, 5], "d": [6, 7]}

@@ -240,7 +240,7 @@ def start_writer(url: str) -> subprocess.Popen[str]:
 
 
 def check_whole(store, last: int) -> None:
-    """Every batch is there as a whole or not at all, and none that was committed is missing."""
+    """Assert that every batch is stored whole or not at all, and every commit is there."""
     assert store.verify() == []
     batches: dict[str, int] = {}
     for id_ in ids_of(store):

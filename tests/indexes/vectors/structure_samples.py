@@ -10,7 +10,7 @@ Vectors = NDArray[np.float32]
 
 
 def clustered(n, d, *, unit=True):
-    """n vectors, the cluster (of 100) of each, and 60 queries near clusters 0 to 49."""
+    """Return n vectors, the cluster (of 100) of each, and 60 queries near clusters 0 to 49."""
     chance = np.random.default_rng(11)
     centres = chance.standard_normal((100, d))
     cluster = chance.integers(0, 100, n)
@@ -29,21 +29,21 @@ def build(path, vectors, name):
 
 
 def best(vectors, query, k, allowed=None):
-    """The positions of the k allowed vectors of largest inner product, by brute force."""
+    """Return the positions of the k allowed vectors with the largest inner products."""
     positions = np.arange(len(vectors)) if allowed is None else np.flatnonzero(allowed)
     scores = vectors[positions].astype(np.float64) @ query.astype(np.float64)
     return positions[largest(scores, k)]
 
 
 def largest(scores, k):
-    """Where the k largest are, the first of equal ones first."""
+    """Return the positions of the k largest scores, descending, ties by position."""
     least = np.partition(scores, -k)[-k] if 0 < k < len(scores) else -np.inf
     among = np.flatnonzero(scores >= least)
     return among[np.argsort(-scores[among], kind="stable")[:k]]
 
 
 def recall_of(results, vectors, queries, k, allowed=None):
-    """The recall@k of results that are otherwise right: allowed, complete, and scored exactly."""
+    """Assert that results are allowed, complete and exactly scored; return their recall@k."""
     hits = expected_count = 0
     candidates = np.arange(len(vectors)) if allowed is None else np.flatnonzero(allowed)
     exact = vectors[candidates].astype(np.float64) @ queries.T.astype(np.float64)

@@ -41,20 +41,20 @@ def drawn_evenly(n, count):
 
 
 def nearness_of_clusters(n):
-    """For each vector how near the best of its cluster is to any query."""
+    """Return for each vector how near its cluster's best vector is to any query."""
     scores = (VECTORS[:n] @ QUERIES.T).max(axis=1)
     nearness = np.array([scores[CLUSTER[:n] == cluster].max() for cluster in range(100)])
     return np.asarray(nearness[CLUSTER[:n]])
 
 
 def farthest_clusters(n, count):
-    """The vectors of whole clusters, from the one whose best vector is farthest from any query."""
+    """Allow whole clusters, beginning with the one farthest from any query."""
     order = np.argsort(nearness_of_clusters(n), kind="stable")
     return np.isin(np.arange(n), order[:count])
 
 
 def leaning(n, count):
-    """Drawn from all clusters, from the farthest twice as often as from the nearest."""
+    """Allow vectors of all clusters, twice as many of the farthest as of the nearest."""
     ranks = np.argsort(np.argsort(nearness_of_clusters(n), kind="stable")) / n
     waiting = np.random.default_rng(6).exponential(1 / (1 - ranks / 2))
     return np.isin(np.arange(n), np.argsort(waiting)[:count])

@@ -15,7 +15,7 @@ from indexes.vectors.library import load_faiss
 
 
 def brute_force(vectors, query, allowed):
-    """The inner product with every vector, -inf where the mask forbids it."""
+    """Return the inner product with every vector, -inf where it is not allowed."""
     scores = vectors.astype(np.float64) @ query.astype(np.float64)
     return scores if allowed is None else np.where(allowed, scores, -np.inf)
 
@@ -72,7 +72,7 @@ def test_flat_search_with_codes_returns_the_k_best_allowed_vectors(search, size)
 
 
 def quantized_by(vectors, query):
-    """Vectors that were searched often enough to have codes."""
+    """Return quantized vectors after enough searches to have codes."""
     quantized = QuantizedVectors()
     for _ in range(20):
         quantized.candidate_positions(vectors, query, 1, None)

@@ -13,7 +13,7 @@ VECTORS, _, QUERIES = clustered(N, D)
 
 
 class GpuFaiss(SimpleNamespace):
-    """FAISS with GPUs, which are the CPU."""
+    """A FAISS module whose GPUs are simulated on the CPU."""
 
     def __init__(self, *, gpus=2, refusal=False):
         super().__init__(steps=[], gpus=gpus, refusal=refusal)

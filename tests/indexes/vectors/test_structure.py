@@ -34,7 +34,7 @@ TYPES = [
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """Several threads may add to a graph in any order."""
+    """Build on one thread: several may add to a graph in any order."""
     faiss = load_faiss()
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)

@@ -18,7 +18,7 @@ _CHANCE = np.random.default_rng(5).random(N)
 
 
 def drawn(share, n=N):
-    """(n,) bool: about this share of the first n vectors, drawn evenly."""
+    """Draw a mask (n,) that allows about this share of the first n vectors."""
     return np.less(_CHANCE[:n], share)
 
 
@@ -29,7 +29,7 @@ def structure(request, tmp_path_factory):
 
 @pytest.fixture
 def exact_scans(monkeypatch):
-    """How many queries each exact scan answered."""
+    """The number of queries that each exact scan answered."""
     scans = []
 
     def counted(vectors, queries, *rest):
