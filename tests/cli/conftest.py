@@ -1,4 +1,4 @@
-"""A folder for each test, an index in it, and what an answer and a refusal look like."""
+"""Fixtures and checks shared by the tests of the command line."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pytest
 GOOD = [{"id": "a", "text": "Apples are red.", "n": 1}, {"id": "b", "text": "Pears are green."}]
 
 
-def found(outcome):
-    """The JSON that a command printed."""
+def printed_json(outcome):
+    """Return the JSON value that a successful command printed."""
     assert outcome.code == 0, outcome.err
     return json.loads(outcome.out)
 
 
-def lines(outcome):
-    """The JSON objects that a command printed, one a line."""
+def printed_lines(outcome):
+    """Return the JSON lines that a successful command printed."""
     assert outcome.code == 0, outcome.err
     return [json.loads(line) for line in outcome.out.splitlines()]
 
 
-def refused(outcome, *parts, code=2):
-    """The command ended with `code` and one line on stderr that holds `parts`."""
+def assert_refused(outcome, *parts, code=2):
+    """Check that a command ended with `code` and one line on stderr that contains `parts`."""
     assert (outcome.code, outcome.out) == (code, "")
     assert outcome.err.startswith("retriever: ")
     assert outcome.err.endswith("\n")
@@ -39,9 +39,9 @@ def _in_a_folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def standing(fake_encoder, retriever, write_jsonl):
-    """An index that still answers, is sound and holds what it held when the test is over."""
+def good_index(fake_encoder, retriever, write_jsonl):
+    """An index that must still answer and be sound after the test."""
     assert retriever("index", write_jsonl(*GOOD, name="good.jsonl"), "--quiet").code == 0
     yield
-    assert found(retriever("query", "apples", "--mode", "bm25", "--json"))["id"] == "a"
+    assert printed_json(retriever("query", "apples", "--mode", "bm25", "--json"))["id"] == "a"
     assert retriever("verify")[:2] == (0, ".retriever: sound\n")

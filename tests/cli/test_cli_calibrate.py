@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from tests.cli.conftest import found, lines, refused
+from tests.cli.conftest import assert_refused, printed_json, printed_lines
 
 pytest.importorskip("sklearn")
 
 
 @pytest.fixture
-def asked(fake_encoder, retriever, write_jsonl, tmp_path):
-    """The options for 110 questions on an index of as many documents."""
+def question_options(fake_encoder, retriever, write_jsonl, tmp_path):
+    """Options that name 110 judged questions; the index has as many documents."""
     documents = [{"id": str(n), "text": f"a{n} b{n} c{n} d{n} e{n} common"} for n in range(110)]
     assert retriever("index", write_jsonl(*documents), "--quiet").code == 0
     questions = [{"id": f"q{n}", "text": f"a{n} b{n} c{n + n % 2} common"} for n in range(110)]
@@ -20,21 +20,19 @@ def asked(fake_encoder, retriever, write_jsonl, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["bm25", "hybrid"])
-def test_a_query_without_an_answer_has_no_hits_if_a_probability_is_asked_for(
-    asked, retriever, mode
-):
+def test_query_without_answer_has_no_hits_above_min_probability(question_options, retriever, mode):
     query = ("query", "--mode", mode)
-    refused(
+    assert_refused(
         retriever(*query, "common", "--min-probability", "0.5"),
         f".retriever: no probabilities were learned for the mode {mode}",
         f"`retriever calibrate -i .retriever --mode {mode}`",
     )
-    before = lines(retriever(*query, "a7 b7 c8 common", "--json"))
-    facts = found(retriever("calibrate", *asked, "--mode", mode, "--json"))
+    before = printed_lines(retriever(*query, "a7 b7 c8 common", "--json"))
+    facts = printed_json(retriever("calibrate", *question_options, "--mode", mode, "--json"))
     assert facts["calibration"]["questions"] == 110
     assert facts["promises"]["0.05"]["false_answers"] <= 0.1
     done = retriever(*query, "a7 b7 c8 common", "--json")
-    after, answer = lines(done), json.loads(done.err)
+    after, answer = printed_lines(done), json.loads(done.err)
     assert [(hit["id"], hit["score"]) for hit in after] == [(h["id"], h["score"]) for h in before]
     assert answer == {"has_answer": True, "probability": pytest.approx(1, abs=0.2)}
     assert after[0]["probability"] > 0.5 > after[1]["probability"]
@@ -51,8 +49,8 @@ def test_a_query_without_an_answer_has_no_hits_if_a_probability_is_asked_for(
     assert retriever(*query, "a7 b7 c8 common", "--min-probability", "0").out
 
 
-def test_a_run_lists_no_query_without_an_answer(asked, retriever, write_jsonl, tmp_path):
-    assert retriever("calibrate", *asked).code == 0
+def test_a_run_lists_no_query_without_an_answer(question_options, retriever, write_jsonl, tmp_path):
+    assert retriever("calibrate", *question_options).code == 0
     both = write_jsonl(
         {"id": "1", "text": "a7 b7 c8 common"},
         {"id": "2", "text": "common a99999"},
@@ -62,14 +60,16 @@ def test_a_run_lists_no_query_without_an_answer(asked, retriever, write_jsonl, t
     assert done.code == 0, done.err
     assert {line.split()[0] for line in (tmp_path / "run").read_text().splitlines()} == {"1"}
     done = retriever("query", "--queries", both, "--json")
-    assert all("id" in hit for hit in lines(done))
+    assert all("id" in hit for hit in printed_lines(done))
     answers = list(map(json.loads, done.err.splitlines()))
     assert [(one["query"], one["has_answer"]) for one in answers] == [("1", True), ("2", False)]
 
 
-def test_info_shows_what_was_learned_and_a_changed_index_warns(asked, retriever, write_jsonl):
-    assert retriever("calibrate", *asked).code == 0
-    (learned,) = found(retriever("info", "--json"))["calibration"].values()
+def test_info_shows_calibration_and_query_warns_after_index_change(
+    question_options, retriever, write_jsonl
+):
+    assert retriever("calibrate", *question_options).code == 0
+    (learned,) = printed_json(retriever("info", "--json"))["calibration"].values()
     assert json.loads(json.dumps(learned))["false_answers"] == 0.05
     assert "warning" not in retriever("query", "a1").err
     more = [{"id": f"more {n}", "text": f"x{n} y{n}"} for n in range(40)]
@@ -79,20 +79,24 @@ def test_info_shows_what_was_learned_and_a_changed_index_warns(asked, retriever,
     ):
         retriever("query", "a1")
     assert retriever("index", write_jsonl(*more, name="m.jsonl"), "--recreate", "--quiet").code == 0
-    assert found(retriever("info", "--json"))["calibration"] == {}
+    assert printed_json(retriever("info", "--json"))["calibration"] == {}
 
 
-def test_what_cannot_be_learned_from_is_refused(asked, retriever, write_jsonl):
+def test_calibrate_refuses_too_few_questions_and_impossible_probabilities(
+    question_options, retriever, write_jsonl
+):
     few = write_jsonl({"id": "q1", "text": "a1"}, name="few.jsonl")
-    refused(
+    assert_refused(
         retriever("calibrate", "--queries", few, "--qrels", "qrels"),
         "questions: expected at least 100 with a relevant document in the index, for at most 5.0% "
         "false answers, found 1 among 1",
     )
-    refused(retriever("calibrate", *asked, "--false-answers", "1"), "--false-answers")
-    refused(
+    assert_refused(
+        retriever("calibrate", *question_options, "--false-answers", "1"), "--false-answers"
+    )
+    assert_refused(
         retriever("query", "a1", "--min-probability", "0.5", "--rerank", "folder"),
         "leave it out, or --rerank",
     )
     for number in ("2", "nan", "inf", "-inf"):
-        refused(retriever("query", "a1", "--min-probability", number), "--min-probability")
+        assert_refused(retriever("query", "a1", "--min-probability", number), "--min-probability")

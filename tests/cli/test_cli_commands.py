@@ -1,4 +1,4 @@
-"""Every command's happy path: what is printed for a person, what as JSON, and the exit code."""
+"""Successful runs of the main commands: printed text, JSON and exit codes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from tests.cli.conftest import found, lines
+from tests.cli.conftest import printed_json, printed_lines
 
 RECORDS = [
     {"id": "a", "text": "Apples are red fruit.", "year": 2020},
@@ -44,20 +44,20 @@ def queries(write_jsonl):
     return write_jsonl(*records, name="queries.jsonl")
 
 
-def test_index_tells_what_it_did_for_people_and_programs(retriever, corpus, write_jsonl):
+def test_index_prints_counts_as_text_and_json(retriever, corpus, write_jsonl):
     done = retriever("index", corpus)
     assert (done.code, done.err) == (0, "")
     summary = r"4 added, 0 updated, 0 unchanged, 0 skipped; 4 passages encoded in \d+\.\d s; "
     assert re.fullmatch(rf"\.retriever: {summary}[\d.]+ kB on disk\n", done.out)
     changed = write_jsonl({**RECORDS[0], "text": "new"}, *RECORDS[1:3], {"id": "e", "text": "E"})
-    counts = found(retriever("index", changed, "--json"))
+    counts = printed_json(retriever("index", changed, "--json"))
     assert (counts.pop("seconds") >= 0, counts.pop("bytes") > 10_000) == (True, True)
     assert counts.pop("files")["read"] == {}
     expected = {"added": 1, "updated": 1, "unchanged": 2, "passages": 2, "pieces": 6}
     assert {name: count for name, count in counts.items() if count} == expected
     done = retriever("index", write_jsonl(RECORDS[0]), "--recreate")
     assert "1 added, 0 updated, 0 unchanged, 0 deleted, 0 skipped" in done.out
-    assert found(retriever("info", "--json"))["documents"] == 1
+    assert printed_json(retriever("info", "--json"))["documents"] == 1
 
 
 def test_the_index_folder_is_an_option_a_variable_or_the_default(
@@ -67,8 +67,8 @@ def test_the_index_folder_is_an_option_a_variable_or_the_default(
     retriever("index", corpus)
     monkeypatch.setenv("RETRIEVER_INDEX", str(tmp_path / "by-variable"))
     retriever("index", corpus)
-    made = {path.name for path in tmp_path.iterdir() if path.is_dir()}
-    assert made == {"by-option", "by-variable", ".retriever"}
+    folders = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert folders == {"by-option", "by-variable", ".retriever"}
     assert retriever("info").out.split()[1] == str(tmp_path / "by-variable")
     assert retriever("info", "-i", "by-option").out.split()[1] == str(tmp_path / "by-option")
 
@@ -80,15 +80,15 @@ def test_a_table_or_a_query_of_a_sqlite_database_is_indexed(retriever):
     fields = ("--id-field", "key", "--text-field", "body", "--title-field", "head")
     done = retriever("index", "data.db::fruit", *fields)
     assert (done.code, done.err) == (0, "")
-    hit = found(retriever("query", "apples", "--json", "--mode", "bm25"))
+    hit = printed_json(retriever("query", "apples", "--json", "--mode", "bm25"))
     assert (hit["id"], hit["title"], hit["metadata"]) == ("1", "H", {"year": 9})
     sql = "SELECT 'n' || key AS id, body AS text FROM fruit WHERE year > 8"
-    assert found(retriever("index", "data.db", "--sql", sql, "--json"))["added"] == 1
+    assert printed_json(retriever("index", "data.db", "--sql", sql, "--json"))["added"] == 1
 
 
 def test_query_shows_hits_and_how_their_scores_were_made(retriever, indexed):
     options = ("--fusion", "rrf", "--set", "rrf-k=10", "--where", "year >= 2005", "-k", "2")
-    hits = lines(retriever("query", "red", "fruits", "--json", *options))
+    hits = printed_lines(retriever("query", "red", "fruits", "--json", *options))
     assert [hit["rank"] for hit in hits] == [1, 2]
     keys = ["rank", "score", "id", "title", "passage", "start", "stop", "dense", "dense_rank"]
     assert list(hits[0]) == [*keys, "bm25", "bm25_rank", "metadata"]
@@ -97,8 +97,8 @@ def test_query_shows_hits_and_how_their_scores_were_made(retriever, indexed):
         assert hit["score"] == pytest.approx(sum(1 / (10 + rank) for rank in ranks))
     done = retriever("query", "red", "fruits", "--explain", *options)
     assert (done.code, done.err) == (0, "")
-    shown = [f"  {n}  {hit['score']:.4f}  {hit['id']}" for n, hit in enumerate(hits, 1)]
-    assert [row for row in done.out.splitlines() if row in shown] == shown
+    output = [f"  {n}  {hit['score']:.4f}  {hit['id']}" for n, hit in enumerate(hits, 1)]
+    assert [row for row in done.out.splitlines() if row in output] == output
     assert "     Apples are red fruit." in done.out.splitlines()
     how, names, *rows = done.out[done.out.index("score = ") :].splitlines()
     assert how == "score = 1/(10 + dense rank) + 1/(10 + bm25 rank)"
@@ -108,16 +108,16 @@ def test_query_shows_hits_and_how_their_scores_were_made(retriever, indexed):
     assert re.fullmatch(r"  1  \d\.\d{4}  b  On pears\n     Pears are green fruit\.\n", titled)
 
 
-def test_phrases_words_left_out_and_suggestions(retriever, indexed, queries):
+def test_query_obeys_phrases_and_exclusions_and_suggests_corrections(retriever, indexed, queries):
     def ids(*arguments):
-        return [hit["id"] for hit in lines(retriever("query", *arguments, "--json"))]
+        return [hit["id"] for hit in printed_lines(retriever("query", *arguments, "--json"))]
 
     assert ids('"red apples" fruit -grey') == ["d"]
     assert set(ids("red -stones")) == {"a", "b"}
     assert set(ids("red -stones", "--raw")) == {"a", "b", "c", "d"}
-    refused = retriever("query", '-"stones"')
-    assert (refused.code, refused.out) == (2, "")
-    assert "query 1 has only words to leave out: expected at least one" in refused.err
+    empty_query = retriever("query", '-"stones"')
+    assert (empty_query.code, empty_query.out) == (2, "")
+    assert "query 1 has only words to leave out: expected at least one" in empty_query.err
     done = retriever("query", "gery appels", "--mode", "bm25")
     assert done.err.splitlines()[-1] == "did you mean: grey apples"
     done = retriever("query", '"gery stones" red -fruit', "--json", "--mode", "bm25")
@@ -128,12 +128,12 @@ def test_phrases_words_left_out_and_suggestions(retriever, indexed, queries):
     assert reason == {"no_hits": 'no document has "gery stones" as written: remove quotation marks'}
     assert better == {"did_you_mean": '"grey stones" red'}
     done = retriever("query", "gery stones", "--json")
-    assert all("id" in hit for hit in lines(done))
+    assert all("id" in hit for hit in printed_lines(done))
     assert json.loads(done.err) == {"did_you_mean": "grey stones"}
     assert "did_you_mean" not in retriever("query", "--queries", queries, "--json").err
 
 
-def test_what_a_query_leaves_out_is_said_beside_the_hits(retriever, indexed):
+def test_query_notes_excluded_words_beside_hits(retriever, indexed):
     done = retriever("query", 'red -stones -"green fruit"')
     assert done.out
     assert done.err == (
@@ -150,7 +150,7 @@ def test_what_a_query_leaves_out_is_said_beside_the_hits(retriever, indexed):
 
 
 @pytest.mark.parametrize("mode", ["bm25", "dense", "hybrid"])
-def test_flags_are_words_of_a_query(retriever, indexed, mode):
+def test_query_reads_flags_within_text_as_words(retriever, indexed, mode):
     def run(*arguments):
         done = retriever("query", "--json", "--mode", mode, *arguments)
         assert "left out" not in done.err
@@ -172,8 +172,8 @@ def test_a_query_may_begin_with_a_hyphen_where_no_option_does(retriever, indexed
     ):
         done = retriever("query", *arguments)
         assert (done.code, "red" in done.out) == (0, True), done
-    words = lines(retriever("query", "red", "-40", "--json", "--mode", "bm25"))
-    assert words == lines(retriever("query", "--json", "--mode", "bm25", "--", "red -40"))
+    words = printed_lines(retriever("query", "red", "-40", "--json", "--mode", "bm25"))
+    assert words == printed_lines(retriever("query", "--json", "--mode", "bm25", "--", "red -40"))
     for arguments, option in (
         (("-vk1", "red"), "-v"),
         (("red", "-grey"), "-g"),
@@ -193,7 +193,7 @@ def test_facets_follow_the_hits_as_a_table_or_a_line_of_json(retriever, indexed)
     years = sorted(record["year"] for record in RECORDS)
     table = retriever("query", "red", "-k", "1", "--facets", "year").out.splitlines()[-5:]
     assert table[0].split() == ["year", "matches", "documents"]
-    *_, last = lines(retriever("query", "red", "-k", "1", "--facets", "year", "--json"))
+    *_, last = printed_lines(retriever("query", "red", "-k", "1", "--facets", "year", "--json"))
     values = last["facets"]["fields"]["year"]["values"]
     assert sorted(one["value"] for one in values) == years
     assert [row.split() for row in table[1:]] == [
@@ -228,7 +228,7 @@ def test_no_hits_is_success_and_says_why_on_stderr(retriever, indexed):
     assert retriever("query", "red") == (0, "", "no hits: the index is empty: add documents\n")
 
 
-def test_what_a_document_holds_cannot_steer_the_terminal(retriever, write_jsonl):
+def test_control_characters_of_documents_are_escaped_at_terminal(retriever, write_jsonl):
     nasty = "\x1b]0;title\x07 zebra\r\n\x9b31m stripes"
     record = {"id": f"i{nasty}", "title": nasty, "text": nasty}
     assert retriever("index", write_jsonl(record)).code == 0
@@ -236,16 +236,16 @@ def test_what_a_document_holds_cannot_steer_the_terminal(retriever, write_jsonl)
     assert "zebra" in done.out
     assert not set(done.out) & set("\x1b\x07\x9b\r")
     assert len(done.out.splitlines()) == 5
-    hit = found(retriever("query", "zebra", "--json"))
+    hit = printed_json(retriever("query", "zebra", "--json"))
     assert (hit["id"], hit["title"], hit["passage"]) == (f"i{nasty}", nasty, nasty)
 
 
 def test_a_file_of_queries_is_answered_in_its_order_or_written_as_a_run(
     retriever, indexed, queries, tmp_path
 ):
-    hits = lines(retriever("query", "--queries", queries, "--json", "-k", "3"))
+    hits = printed_lines(retriever("query", "--queries", queries, "--json", "-k", "3"))
     assert [hit["query"] for hit in hits] == [f"q{i}" for i in range(4) for _ in range(3)]
-    alone = lines(retriever("query", "grey stones", "--json", "-k", "3"))
+    alone = printed_lines(retriever("query", "grey stones", "--json", "-k", "3"))
     assert [{"query": "q2", **hit} for hit in alone] == hits[6:9]
     text = retriever("query", "--queries", queries).out
     assert re.findall(r"^== (q\d): (.*)$", text, re.M) == [
@@ -260,7 +260,7 @@ def test_a_file_of_queries_is_answered_in_its_order_or_written_as_a_run(
         }
     (tmp_path / "q.txt").write_text("red apples\n\ngrey stones\n")
     done = retriever("query", "--queries", "q.txt", "--json", "-k", "1")
-    assert [hit["query"] for hit in lines(done)] == ["1", "2"]
+    assert [hit["query"] for hit in printed_lines(done)] == ["1", "2"]
     assert done.err.startswith("note: ids are generated from the order")
     (tmp_path / "one.txt").write_text("red\n")
     one = retriever("query", "--queries", "one.txt", "--run", "out.run", "-k", "1")
@@ -270,19 +270,19 @@ def test_a_file_of_queries_is_answered_in_its_order_or_written_as_a_run(
 def test_delete_by_id_and_by_filter(retriever, indexed):
     assert retriever("delete", "a") == (0, ".retriever: 1 document deleted\n", "")
     done = retriever("delete", "--where", "year < 2000", "--json")
-    assert found(done) == {"deleted": 1, "missing": []}
-    said = "retriever: .retriever: the index holds no document "
+    assert printed_json(done) == {"deleted": 1, "missing": []}
+    message = "retriever: .retriever: the index holds no document "
     done = retriever("delete", "d", *(f"n{i}" for i in range(11)))
     names = ", ".join(f"'n{i}'" for i in sorted(range(11), key=str)[:10])
-    assert done == (2, ".retriever: 1 document deleted\n", f"{said}{names}, ...\n")
-    assert retriever("delete", "a") == (2, ".retriever: 0 documents deleted\n", f"{said}'a'\n")
-    assert found(retriever("query", "red", "--json"))["id"] == "b"
+    assert done == (2, ".retriever: 1 document deleted\n", f"{message}{names}, ...\n")
+    assert retriever("delete", "a") == (2, ".retriever: 0 documents deleted\n", f"{message}'a'\n")
+    assert printed_json(retriever("query", "red", "--json"))["id"] == "b"
     assert retriever("delete", "b", "--erase").out == ".retriever: 1 document erased\n"
     assert b"Pears are" not in Path(".retriever/index.sqlite").read_bytes()
 
 
 def test_info_and_verify_say_what_the_index_is_and_that_it_is_sound(retriever, indexed, tmp_path):
-    info = found(retriever("info", "--json"))
+    info = printed_json(retriever("info", "--json"))
     assert (info["documents"], info["encoder"]["model"]) == (4, "fake")
     icu = ", ICU" if info["analyzer"]["division"] == "icu" else ""
     head, *rows = retriever("info").out.splitlines()
@@ -299,7 +299,7 @@ def test_info_and_verify_say_what_the_index_is_and_that_it_is_sound(retriever, i
         "context      headings",
     ]
     assert retriever("verify") == (0, ".retriever: sound\n", "")
-    assert found(retriever("verify", "--json")) == {"sound": True, "problems": []}
+    assert printed_json(retriever("verify", "--json")) == {"sound": True, "problems": []}
 
 
 def test_encode_writes_vectors_and_ids(retriever, corpus, fake_encoder):
@@ -311,7 +311,7 @@ def test_encode_writes_vectors_and_ids(retriever, corpus, fake_encoder):
         assert [json.loads(line) for line in file] == ["a", "b", "c", "d"]
 
 
-def test_what_is_cut_off_is_counted_and_said(retriever, write_jsonl):
+def test_truncated_texts_are_counted_in_warning(retriever, write_jsonl):
     source = write_jsonl({"id": "long", "text": "word " * 100}, RECORDS[0])
     ending = "truncated to the encoder's window of 32 word pieces\n"
     done = retriever("index", source, "--on-long", "truncate")

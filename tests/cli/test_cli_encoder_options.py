@@ -1,4 +1,4 @@
-"""Encoders that `index`, `encode`, `query` and `info` are given, good and bad, on small models."""
+"""Options of `index`, `encode` and `query` that choose an encoder, with small models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from retriever.encoders import Encoder
-from tests.cli.conftest import found, lines, refused
+from tests.cli.conftest import assert_refused, printed_json, printed_lines
 
 TEXTS = {"a": "w1 w2 w3", "b": "w4 w5", "c": "w6 w7 w8 w9 w10", "d": "w11"}
 RECORDS = [{"id": id_, "text": text} for id_, text in TEXTS.items()]
@@ -38,14 +38,14 @@ def corpus(write_jsonl):
 
 @pytest.fixture
 def index(retriever, corpus, bert):
-    """Makes an index with the small BERT and these options."""
+    """Function that builds an index with the small BERT and some options."""
     return lambda *options, model="": retriever(
         "index", corpus, "--model", bert + model, *options, "--quiet"
     )
 
 
 def information(retriever):
-    return found(retriever("info", "--json"))["encoder"]
+    return printed_json(retriever("info", "--json"))["encoder"]
 
 
 @pytest.mark.parametrize(("options", "form", "stored"), ASKED)
@@ -53,23 +53,23 @@ def test_index_encode_and_query_use_the_encoder_that_is_named(
     options, form, stored, index, retriever, corpus, bert, tmp_path
 ):
     assert index(*options, model=form) == index(model=stored) == (0, "", "")
-    shown = information(retriever)
+    output = information(retriever)
     encoder = Encoder.load(bert + stored, device="cpu")
-    assert shown["encoder"] == bert + stored
-    assert shown["fingerprint"] == encoder.spec.fingerprint
+    assert output["encoder"] == bert + stored
+    assert output["fingerprint"] == encoder.spec.fingerprint
     assert f"{bert}{stored} ({encoder.spec.dimensions} dimensions)" in retriever("info").out
     passages = encoder.encode(list(TEXTS.values()))
     done = retriever("encode", corpus, "-o", "v.npy", "--model", bert + form, *options, "--quiet")
     assert (done.code, done.err) == (0, "")
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), passages, rtol=0, atol=1e-5)
     done = retriever("query", "w4 w5", "--mode", "dense", "--json")
-    hits = {hit["id"]: hit["score"] for hit in lines(done)}
+    hits = {hit["id"]: hit["score"] for hit in printed_lines(done)}
     # Queries are computed in float32, however the passages were.
     queries = Encoder.load(bert + stored.replace("::dtype=bfloat16", ""), device="cpu")
     scores = passages @ queries.encode(["w4 w5"], query=True)[0]
     assert hits == pytest.approx(dict(zip(TEXTS, scores, strict=True)), rel=1e-4, abs=1e-4)
-    for asked in (stored, bert + stored):
-        again = retriever("query", "w4 w5", "--mode", "dense", "--json", "--model", asked)
+    for arguments in (stored, bert + stored):
+        again = retriever("query", "w4 w5", "--mode", "dense", "--json", "--model", arguments)
         # A format that is named computes the queries too.
         assert again.code == 0 if "dtype" in stored else again == done
 
@@ -83,8 +83,10 @@ def test_another_encoder_is_refused_for_an_index_and_recreate_takes_it(
         (["--model", "::sbert-wk"], "fusion=sbert-wk"),
         (["--model", "::query-prompt=w1"], "query-prompt=w1"),
     ):
-        refused(retriever("index", corpus, "--quiet", *options), stored, named, "--recreate")
-    refused(retriever("query", "w4", "--model", "::pooling=cls"), stored, "cls", "--recreate")
+        assert_refused(retriever("index", corpus, "--quiet", *options), stored, named, "--recreate")
+    assert_refused(
+        retriever("query", "w4", "--model", "::pooling=cls"), stored, "cls", "--recreate"
+    )
     assert information(retriever)["encoder"] == stored
     index("--recreate", model="::lc:0,1")
     assert information(retriever)["encoder"] == f"{bert}::layers=0,1::max-length=40"
@@ -99,11 +101,11 @@ def test_another_encoder_is_refused_for_an_index_and_recreate_takes_it(
         (["--device", "nonesuch"], "", "device"),
     ],
 )
-def test_an_impossible_request_is_one_line_and_leaves_nothing(
+def test_impossible_encoder_options_are_refused_in_one_line_without_files(
     options, form, reason, retriever, corpus, bert, tmp_path
 ):
     for command in (["index"], ["encode", "-o", "v.npy"]):
-        refused(retriever(*command, corpus, "--model", bert + form, *options), reason)
+        assert_refused(retriever(*command, corpus, "--model", bert + form, *options), reason)
     assert [path.name for path in tmp_path.iterdir()] == [corpus.name]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from indexes.files import aside_of
 from indexes.folder.connection import write_setting
-from tests.cli.conftest import GOOD, found, refused
+from tests.cli.conftest import GOOD, assert_refused, printed_json
 
 NEW = b'{"id": "new", "text": "New text."}\n'
 NO_INDEX = "nowhere: no index here; make one with `retriever index"
@@ -65,23 +65,23 @@ REFUSED = [
 ]
 
 
-def test_a_refusal_is_one_line_and_writes_nothing(retriever, standing, tmp_path):
+def test_a_refusal_is_one_line_and_writes_nothing(retriever, good_index, tmp_path):
     for name, content in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    for line, said in REFUSED:
-        refused(retriever(*shlex.split(line)), said)
-        made = {path.name for path in tmp_path.iterdir()} - {".retriever", "cache"}
-        assert made == {"folder", "good.jsonl", *FILES} - {"folder/notes.txt"}, line
+    for line, message in REFUSED:
+        assert_refused(retriever(*shlex.split(line)), message)
+        names = {path.name for path in tmp_path.iterdir()} - {".retriever", "cache"}
+        assert names == {"folder", "good.jsonl", *FILES} - {"folder/notes.txt"}, line
 
 
 def test_bad_records_are_counted_and_those_before_the_first_are_kept(
-    retriever, standing, write_jsonl
+    retriever, good_index, write_jsonl
 ):
     bad = [{"id": "x"}, {"id": None, "text": "x"}, {"id": 1, "text": 1}]
     source = write_jsonl({"id": "new", "text": "x"}, *bad * 5, {"id": "z", "text": "z"})
-    refused(retriever("index", source), f"{source}:2:")
-    assert found(retriever("info", "--json"))["documents"] == 3
+    assert_refused(retriever("index", source), f"{source}:2:")
+    assert printed_json(retriever("info", "--json"))["documents"] == 3
     done = retriever("index", source, "--on-error", "skip")
     assert "1 added, 0 updated, 1 unchanged, 15 skipped" in done.out
     notes = done.err.splitlines()
@@ -91,7 +91,7 @@ def test_bad_records_are_counted_and_those_before_the_first_are_kept(
     assert notes[10:] == ["skipped: 5 more records"]
 
 
-def test_empty_documents_are_named_and_skipped(retriever, standing, write_jsonl):
+def test_empty_documents_are_named_and_skipped(retriever, good_index, write_jsonl):
     texts = ["new", "", *[" "] * 12]
     source = write_jsonl(*({"id": f"n{i}", "text": text} for i, text in enumerate(texts)))
     places = ", ".join(f"{source}:{line}" for line in range(2, 12))
@@ -99,19 +99,19 @@ def test_empty_documents_are_named_and_skipped(retriever, standing, write_jsonl)
     done = retriever("index", source, "--on-error", "fail")
     assert "1 added, 0 updated, 0 unchanged, 0 skipped, 13 empty; 1 passage " in done.out
     assert done.err == warning
-    again = found(retriever("index", source, "--json"))
+    again = printed_json(retriever("index", source, "--json"))
     assert again.items() >= {"unchanged": 1, "skipped": 0, "empty": 13}.items()
     assert retriever("encode", source, "-o", "v.npy").err == warning
     assert Path("v.ids.jsonl").read_text() == '"n0"\n'
 
 
-def test_a_filter_that_does_not_parse_is_shown_with_a_caret(retriever, standing):
+def test_a_filter_that_does_not_parse_is_shown_with_a_caret(retriever, good_index):
     for command in (["query", "x", "--mode", "bm25"], ["delete"]):
         for where, column in (("year > 3 and", 13), ("", 1)):
             done = retriever(*command, "--where", where)
             assert (done.code, done.out) == (2, "")
-            shown, caret, message = done.err.splitlines()
-            assert (shown, caret) == (where, " " * (column - 1) + "^")
+            output, caret, message = done.err.splitlines()
+            assert (output, caret) == (where, " " * (column - 1) + "^")
             assert message.startswith(f"retriever: filter, character {column}: expected a field")
 
 
@@ -121,7 +121,7 @@ def test_an_index_of_a_newer_release_is_refused(retriever, fake_encoder, write_j
     with contextlib.closing(sqlite3.connect(".retriever/index.sqlite")) as database:
         database.execute("PRAGMA user_version=99")
     for command in (["query", "x"], ["info"], ["verify"], ["delete", "a"], ["index", source]):
-        refused(retriever(*command), "format version 99", "upgrade")
+        assert_refused(retriever(*command), "format version 99", "upgrade")
 
 
 @pytest.mark.parametrize("damage", ["missing", "altered", "database"])
@@ -141,10 +141,10 @@ def test_a_damaged_index_exits_with_three_and_names_the_file(
     done = retriever("verify")
     assert (done.code, done.out, str(path) in done.err) == (3, "", True)
     if damage == "missing":
-        told = {"sound": False, "problems": done.err.splitlines()}
-        assert json.loads(retriever("verify", "--json").out) == told
+        report = {"sound": False, "problems": done.err.splitlines()}
+        assert json.loads(retriever("verify", "--json").out) == report
     if damage != "altered":
-        refused(retriever("query", "apples"), str(path), code=3)
+        assert_refused(retriever("query", "apples"), str(path), code=3)
     # Indexing again is the remedy that the message names.
     assert retriever("index", write_jsonl(*GOOD), "--recreate").code == 0
     assert retriever("verify").code == 0
@@ -172,20 +172,22 @@ def test_a_setting_of_another_type_is_damage_whatever_its_checksum(
         write_setting(database, key, value)
     commands = [["info"], ["info", "--json"], ["index", source], ["delete", "a"], ["compact"]]
     for command in [*commands, ["query", "apples"]]:
-        refused(retriever(*command), "index.sqlite", code=3)
+        assert_refused(retriever(*command), "index.sqlite", code=3)
     verified = retriever("verify")
     assert (verified.code, verified.out, "index.sqlite" in verified.err) == (3, "", True)
     assert retriever("index", source, "--recreate").code == 0
     assert retriever("verify").code == 0
 
 
-def test_what_a_replacement_left_is_named_and_removed(retriever, standing):
-    """As a crash inside of the removal of the replaced folder leaves it."""
+def test_remains_of_interrupted_replacement_are_named_and_compact_removes_them(
+    retriever, good_index
+):
+    """A crash may interrupt the removal of the replaced folder."""
     aside = aside_of(Path(".retriever"))
     shutil.copytree(".retriever", aside)
     (aside / "index.sqlite").unlink()
-    said = f"{aside}: left by a replacement; `retriever compact` removes it"
-    assert said in retriever("info").out
-    assert said in retriever("verify").err
+    message = f"{aside}: left by a replacement; `retriever compact` removes it"
+    assert message in retriever("info").out
+    assert message in retriever("verify").err
     assert retriever("compact").code == 0
     assert not aside.exists()

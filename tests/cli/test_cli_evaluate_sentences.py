@@ -8,7 +8,7 @@ import json
 import pytest
 
 from eval.vectors import LISTS
-from tests.cli.conftest import found
+from tests.cli.conftest import printed_json
 from tests.eval.sentences.sentence_samples import write_probe, write_sts, write_task
 from tests.retriever.encoders.architectures import save
 
@@ -22,17 +22,17 @@ def sts(tmp_path):
 
 @pytest.fixture
 def evaluate(retriever):
-    """Runs a command; its JSON."""
-    return lambda *asked: found(retriever("eval", *asked, *FEW, "--json"))
+    """Function that runs an `eval` command and returns its JSON."""
+    return lambda *arguments: printed_json(retriever("eval", *arguments, *FEW, "--json"))
 
 
-def first(told, measure):
-    """Encoder to value, on the first set."""
-    scores = told["sets"][0]["scores"]
+def first(printed, measure):
+    """Return the value of a measure for each encoder on the first set."""
+    scores = printed["sets"][0]["scores"]
     return {score["encoder"]: score["values"][measure]["value"] for score in scores}
 
 
-def test_the_list_of_the_paper_is_scored_over_a_model_of_ones_own(evaluate, sts, tmp_path):
+def test_eval_sts_scores_encoders_of_paper_with_given_model(evaluate, sts, tmp_path):
     folder = save("bert", tmp_path / "bert")
     values = first(evaluate("sts", sts, "--encoders", "paper", "--model", folder), "spearman")
     assert [form.removeprefix(f"{folder}::") for form in values] == list(LISTS["paper"])
@@ -47,23 +47,25 @@ def test_tasks_and_probes_are_written_as_reports_with_figures(evaluate, tiny_mod
     assert "| encoder | texts, 77 examples | texts, 38 examples |" in overview
     curve = (tmp_path / "curve/figures/sizes-accuracy.svg").read_text()
     assert "examples learned from" in curve
-    told = evaluate("probe", probe, *model, "--by-layer", "--set", "poolings=max", "-o", "layers")
-    assert [one["poolings"] for one in told["by_layer"]] == [["max"]]
+    printed = evaluate(
+        "probe", probe, *model, "--by-layer", "--set", "poolings=max", "-o", "layers"
+    )
+    assert [one["poolings"] for one in printed["by_layer"]] == [["max"]]
     assert (tmp_path / "layers/figures/layers-accuracy.svg").exists()
 
 
 @pytest.mark.filterwarnings("ignore:.* longer than the window")
 def test_the_report_is_written_and_json_is_the_same(retriever, sts, tiny_models, tmp_path):
     report, model = tmp_path / "report", f"{tiny_models['bert']}::max-length=8"
-    asked = ("eval", "sts", sts, "-e", model, "-e", "::lc:0,1", "--model", model, *FEW)
-    told = found(retriever(*asked, "--json", "--output", report))
-    assert told == json.loads((report / "report.json").read_text())
+    arguments = ("eval", "sts", sts, "-e", model, "-e", "::lc:0,1", "--model", model, *FEW)
+    printed = printed_json(retriever(*arguments, "--json", "--output", report))
+    assert printed == json.loads((report / "report.json").read_text())
     with (report / "examples.pairs.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 69
-    shown = f"{100 * first(told, 'spearman')[model]:.2f}"
-    done = retriever(*asked)
+    output = f"{100 * first(printed, 'spearman')[model]:.2f}"
+    done = retriever(*arguments)
     for text in (done.out, *((report / f"report.{end}").read_text() for end in ("md", "tex"))):
-        assert shown in text
+        assert output in text
     assert f"{model}: longer than its window, and cut: " in done.out
     assert "aggregation: all" in done.out
     assert "  pairs: pairs 69; parts a 30, b 39\n" in done.out
@@ -81,5 +83,5 @@ def test_sbert_wk_and_the_last_layer_of_minilm_have_their_known_correlations_on_
     (tmp_path / "pairs.tsv").write_text("".join(lines))
     wk = "::sbert-wk::window=2::start-layer=4"
     forms = ("-e", "::last", "-e", wk, "-e", f"{wk}::wk-preset=released")
-    told = evaluate("sts", tmp_path / "pairs.tsv", *forms, "--device", "cpu")
-    assert list(first(told, "spearman").values()) == pytest.approx(KNOWN[pairs], abs=5.1e-4)
+    printed = evaluate("sts", tmp_path / "pairs.tsv", *forms, "--device", "cpu")
+    assert list(first(printed, "spearman").values()) == pytest.approx(KNOWN[pairs], abs=5.1e-4)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.cli.conftest import lines, refused
+from tests.cli.conftest import assert_refused, printed_lines
 
 DOCUMENTS = [
     {"id": "word", "text": "A ferry leaves at noon.", "kind": "x"},
@@ -25,31 +25,33 @@ def _indexed(fake_encoder, retriever, write_jsonl, tmp_path):
 
 def ids(retriever, *arguments):
     outcome = retriever("query", *arguments, "--mode", "bm25", "--json")
-    return [hit["id"] for hit in lines(outcome) if "id" in hit]
+    return [hit["id"] for hit in printed_lines(outcome) if "id" in hit]
 
 
-def test_a_query_finds_beginnings_unless_it_is_raw(retriever, tmp_path):
+def test_query_expands_prefix_unless_raw(retriever, tmp_path):
     assert ids(retriever, "ferry*") == ["word", "longer"]
     assert ids(retriever, "ferry*", "--raw") == ["word"]
     (tmp_path / "queries.txt").write_text("ferry*\n")
     assert ids(retriever, "--queries", "queries.txt") == ["word"]
 
 
-def test_a_query_finds_other_spellings(retriever):
+def test_query_finds_spelling_with_umlaut(retriever):
     assert ids(retriever, "Jaeger") == ["name"]
     assert "did you mean" not in retriever("query", "Jaeger", "--mode", "bm25").err
 
 
-def test_facets_count_what_is_found(retriever):
-    records = lines(retriever("query", "ferry*", "--facets", "kind", "--mode", "bm25", "--json"))
+def test_facets_count_hits_of_prefix_expansion(retriever):
+    records = printed_lines(
+        retriever("query", "ferry*", "--facets", "kind", "--mode", "bm25", "--json")
+    )
     assert records[-1]["facets"]["matches"] == 2
-    records = lines(
+    records = printed_lines(
         retriever("query", "ferry*", "--facets", "kind", "--mode", "bm25", "--json", "--raw")
     )
     assert records[-1]["facets"]["matches"] == 1
 
 
-def test_explain_lists_what_is_searched_for_besides(retriever):
+def test_explain_lists_expansions_with_weights(retriever):
     arguments = "ferry* Jaeger", "--synonyms", "synonyms.txt", "--explain"
     output = retriever("query", *arguments, "--mode", "bm25").out
     assert "Jaeger: bm25 also finds, with weight 0.5, jäger" in output
@@ -67,13 +69,17 @@ def test_synonyms_are_an_option_or_a_setting_relative_to_its_file(retriever, tmp
     (folder / "s.toml").write_text('[search]\nsynonyms = "mine.txt"\n')
     assert ids(retriever, "ferry", "--config", "settings/s.toml") == ["word", "boat"]
     (folder / "s.toml").write_text("[search]\nsynonyms = 3\n")
-    refused(retriever("query", "ferry", "--config", "settings/s.toml"), "synonyms: expected text")
+    assert_refused(
+        retriever("query", "ferry", "--config", "settings/s.toml"), "synonyms: expected text"
+    )
 
 
 @pytest.mark.parametrize("command", [("query", "ferry"), ("serve",), ("mcp",)])
 def test_a_bad_file_of_synonyms_is_one_line_with_file_and_line(retriever, tmp_path, command):
     (tmp_path / "synonyms.txt").write_text("ferry, boat\n\nalone\n")
-    refused(retriever(*command, "--synonyms", "synonyms.txt"), "synonyms.txt:3: expected 2 to 50")
+    assert_refused(
+        retriever(*command, "--synonyms", "synonyms.txt"), "synonyms.txt:3: expected 2 to 50"
+    )
 
 
 def test_words_that_an_expansion_found_are_highlighted(retriever, monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 
 from retriever.encoders.static import StaticModel
-from tests.cli.conftest import found, refused
+from tests.cli.conftest import assert_refused, printed_json
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def train(retriever):
     return lambda *arguments: retriever("train", "static", *arguments, "-o", "my encoder")
 
 
-def test_what_was_fitted_is_saved_and_told_with_a_line_to_paste(train, vectors, corpus, tmp_path):
+def test_train_static_saves_encoder_and_prints_model_option(train, vectors, corpus, tmp_path):
     done = train(corpus, "--vectors", vectors, "--method", "usif")
     assert (done.code, done.err) == (0, "")
     model = StaticModel.load("my encoder")
@@ -39,9 +39,9 @@ def test_what_was_fitted_is_saved_and_told_with_a_line_to_paste(train, vectors, 
         "of 2 texts",
         "--model 'my encoder'",
     ]
-    asked = ("--vectors", vectors, "--method", "sif")
-    facts = found(train(corpus, *asked, "--set", "a=0.25", "--json"))
-    assert "77.8% of them known; a = 0.25; " in train(corpus, *asked, "--set", "a=0.25").out
+    arguments = ("--vectors", vectors, "--method", "sif")
+    facts = printed_json(train(corpus, *arguments, "--set", "a=0.25", "--json"))
+    assert "77.8% of them known; a = 0.25; " in train(corpus, *arguments, "--set", "a=0.25").out
     model = StaticModel.load("my encoder")
     assert facts == {
         "encoder": "my encoder",
@@ -55,30 +55,30 @@ def test_what_was_fitted_is_saved_and_told_with_a_line_to_paste(train, vectors, 
     assert facts["parameters"]["a"] == 0.25
 
 
-def test_a_method_with_nothing_to_fit_needs_no_source(train, vectors, corpus):
-    asked = ("--vectors", vectors, "--method", "p-mean")
-    assert train(*asked, "--quiet") == (0, "", "")
+def test_train_static_without_fitted_parameters_needs_no_corpus(train, vectors, corpus):
+    arguments = ("--vectors", vectors, "--method", "p-mean")
+    assert train(*arguments, "--quiet") == (0, "", "")
     assert StaticModel.load("my encoder").dimensions == 9
-    done = train(corpus, *asked)
+    done = train(corpus, *arguments)
     assert done.err == "note: p-mean has nothing to fit; SOURCE is not read\n"
     assert done.out.startswith("my encoder: p-mean of 4 words, 9 dimensions\n")
 
 
 def test_bad_records_are_counted_and_skipped_if_asked_for(train, vectors, write_jsonl, tmp_path):
     corpus = write_jsonl({"id": "1", "body": "one two"}, {"id": "2", "body": 5}, {"id": "3"})
-    asked = (corpus, "--vectors", vectors, "--method", "sif", "--set", "text-field=body")
-    refused(train(*asked), f"{corpus}:2:")
+    arguments = (corpus, "--vectors", vectors, "--method", "sif", "--set", "text-field=body")
+    assert_refused(train(*arguments), f"{corpus}:2:")
     assert not (tmp_path / "my encoder").exists()
-    done = train(*asked, "--set", "on-error=skip")
+    done = train(*arguments, "--set", "on-error=skip")
     assert (done.code, done.err.count("skipped:")) == (0, 2)
 
 
-def test_lsa_makes_its_own_word_vectors(train, write_jsonl):
+def test_train_static_lsa_needs_no_word_vectors(train, write_jsonl):
     records = [{"id": str(row), "text": f"word{row % 7} word{row % 4} all"} for row in range(20)]
-    asked = (write_jsonl(*records), "--method", "lsa", "--dimensions", "3")
+    arguments = (write_jsonl(*records), "--method", "lsa", "--dimensions", "3")
     # What is in more than half of the texts is left out.
     for options, words in ((), 7), (("--set", "max-df=1"), 8):
-        facts = found(train(*asked, *options, "--json"))
+        facts = printed_json(train(*arguments, *options, "--json"))
         assert (facts["method"], facts["dimensions"], facts["words"]) == ("lsa", 3, words)
         assert facts["provenance"]["texts"] == 20
-    assert train(*asked).out.startswith("my encoder: lsa of 7 words, 3 dimensions\n")
+    assert train(*arguments).out.startswith("my encoder: lsa of 7 words, 3 dimensions\n")

@@ -7,14 +7,14 @@ import json
 import pytest
 from wcwidth import width
 
-from tests.cli.conftest import found, refused
+from tests.cli.conftest import assert_refused, printed_json
 
 WORDS = ("apple", "birch", "cedar", "daisy")
 
 
 @pytest.fixture
 def ranked(tmp_path):
-    """Judgments of 400 questions, and a run for each number of questions that lose."""
+    """Judgments of 400 questions, and a function that writes runs with some questions worse."""
 
     def write(name, lost, questions=400):
         rows = []
@@ -31,19 +31,19 @@ def ranked(tmp_path):
 @pytest.mark.parametrize(
     ("lost", "code", "verdict"), [(0, 0, "pass"), (2, 4, "too few questions"), (40, 1, "fail")]
 )
-def test_the_exit_code_is_the_verdict(retriever, ranked, tmp_path, lost, code, verdict):
+def test_gate_exit_code_is_verdict(retriever, ranked, tmp_path, lost, code, verdict):
     main, new = ranked("main.run", 0), ranked("new.run", lost)
-    asked = ("gate", "--baseline", main, "--candidate", new, "--qrels", "qrels", "-m", "RR")
-    done = retriever(*asked, "--output", "report")
+    arguments = ("gate", "--baseline", main, "--candidate", new, "--qrels", "qrels", "-m", "RR")
+    done = retriever(*arguments, "--output", "report")
     assert done.code == code
     assert done.out.startswith(f"Gate: {verdict}\n")
     names = {path.name for path in (tmp_path / "report").iterdir()}
     assert names == {"gate.md", "junit.xml", "report.json", "report.md", "report.tex"}
-    done = retriever(*asked, "--json", "--margin", "50")
+    done = retriever(*arguments, "--json", "--margin", "50")
     assert (done.code, json.loads(done.out)["verdict"]) == (0, "pass")
 
 
-def test_an_index_is_searched_for_the_judged_questions(
+def test_gate_candidate_index_is_searched_with_judged_questions(
     retriever, fake_encoder, write_jsonl, tmp_path
 ):
     texts = [{"id": word, "text": f"{word} tree {n}"} for n, word in enumerate(WORDS)]
@@ -52,25 +52,25 @@ def test_an_index_is_searched_for_the_judged_questions(
     assert retriever("index", write_jsonl(*texts, name="c.jsonl"), "-i", "index", "-q").code == 0
     search = ("query", "--queries", queries, "-i", "index", "-k", "100", "--mode", "bm25")
     assert retriever(*search, "--run", "main.run").code == 0
-    asked = ("gate", "--baseline", "main.run", "--candidate", "index", "--qrels", "qrels")
-    done = retriever(*asked, "--queries", queries, "--mode", "bm25", "--json", "--margin", "60")
-    told = json.loads(done.out)
-    assert (done.code, told["candidate"]) == (0, "index")
-    assert told["measures"]["nDCG@10"]["candidate"] == 1.0
-    assert told["measures"]["nDCG@10"]["lost"] == []
+    arguments = ("gate", "--baseline", "main.run", "--candidate", "index", "--qrels", "qrels")
+    done = retriever(*arguments, "--queries", queries, "--mode", "bm25", "--json", "--margin", "60")
+    report = json.loads(done.out)
+    assert (done.code, report["candidate"]) == (0, "index")
+    assert report["measures"]["nDCG@10"]["candidate"] == 1.0
+    assert report["measures"]["nDCG@10"]["lost"] == []
     # A run that was cut is compared with lists that are as short.
     assert retriever(*search, "-k", "1", "--run", "main.run").code == 0
     (tmp_path / "qrels").write_text("".join(f"{a} 0 {b} 1\n" for a in WORDS for b in WORDS))
-    done = retriever(*asked, "--queries", queries, "--mode", "bm25", "--margin", "60")
+    done = retriever(*arguments, "--queries", queries, "--mode", "bm25", "--margin", "60")
     assert done.out.count(" +0.00 ") == 2
     assert "baseline: its lists end at hit 1, before the cutoff of nDCG@10, R@100" in done.out
-    refused(retriever(*asked), "expected the texts of 4 judged questions", "--queries")
+    assert_refused(retriever(*arguments), "expected the texts of 4 judged questions", "--queries")
     (tmp_path / "few.tsv").write_text("id\ttext\napple\tapple\n")
-    refused(retriever(*asked, "--queries", "few.tsv"), "none of 3, such as 'birch'")
+    assert_refused(retriever(*arguments, "--queries", "few.tsv"), "none of 3, such as 'birch'")
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         (("--candidate", "none.run"), "none.run"),
         (("--candidate", "."), "index"),
@@ -79,13 +79,13 @@ def test_an_index_is_searched_for_the_judged_questions(
         (("-m", "magic"), "unknown measure"),
     ],
 )
-def test_bad_input_is_refused(retriever, ranked, changed, said):
+def test_gate_refuses_bad_input(retriever, ranked, changed, message):
     main = ranked("main.run", 0)
-    asked = ("gate", "--baseline", main, "--candidate", main, "--qrels", "qrels", *changed)
-    refused(retriever(*asked), said)
+    arguments = ("gate", "--baseline", main, "--candidate", main, "--qrels", "qrels", *changed)
+    assert_refused(retriever(*arguments), message)
 
 
-def test_runs_are_compared_with_the_first_and_queries_shown_with_their_texts(retriever, tmp_path):
+def test_compare_measures_runs_against_first_and_shows_query_texts(retriever, tmp_path):
     queries = range(1, 21)
     good, poor = "{0} Q0 a 1 2.0 x\n{0} Q0 b 2 1.0 x\n", "{0} Q0 b 1 2.0 x\n{0} Q0 a 2 1.0 x\n"
     for name, row in (
@@ -94,13 +94,13 @@ def test_runs_are_compared_with_the_first_and_queries_shown_with_their_texts(ret
         ("poor.run", poor),
         ("queries.tsv", "{0}\tquestion {0}\n"),
     ):
-        asked = [query for query in queries if (name, query) != ("poor.run", 3)]
-        (tmp_path / name).write_text("".join(map(row.format, asked)))
-    asked = (
+        arguments = [query for query in queries if (name, query) != ("poor.run", 3)]
+        (tmp_path / name).write_text("".join(map(row.format, arguments)))
+    arguments = (
         *("eval", "compare", "良い検索.run", "poor.run", "--qrels", "qrels", "-m", "RR"),
         *("--set", "top=2", "--queries", "queries.tsv"),
     )
-    done = retriever(*asked)
+    done = retriever(*arguments)
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[0].startswith("20 queries; 0 without a relevant document, left out")
@@ -111,9 +111,12 @@ def test_runs_are_compared_with_the_first_and_queries_shown_with_their_texts(ret
     # Wide characters keep columns aligned.
     assert width(lines[4].partition("1.0000")[0]) == width(lines[5].partition("0.4750")[0])
     assert lines[7].split() == ["-1.0000", "3", "question", "3"]
-    told = found(retriever(*asked, "--baseline", "./poor.run", "--json"))
-    assert (told["baseline"], told["missing"]) == ("poor.run", {"良い検索.run": 0, "poor.run": 1})
-    difference = told["scores"]["RR"]["良い検索.run"]["difference"]
+    report = printed_json(retriever(*arguments, "--baseline", "./poor.run", "--json"))
+    assert (report["baseline"], report["missing"]) == (
+        "poor.run",
+        {"良い検索.run": 0, "poor.run": 1},
+    )
+    difference = report["scores"]["RR"]["良い検索.run"]["difference"]
     assert difference["p"] == pytest.approx(1 / 10_001)
     assert difference["value"] == pytest.approx(0.525)
-    assert told["most_different"]["RR"]["良い検索.run"][0]["query"] == "3"
+    assert report["most_different"]["RR"]["良い検索.run"][0]["query"] == "3"

@@ -1,4 +1,4 @@
-"""What people type who come from other programs works, or the message names the right word."""
+"""Commands and options of other programs work here or are refused with the right word."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from cli.guesses import COMMAND_GUESSES, OPTION_GUESSES, OPTIONS_OF_OTHER_COMMANDS
 from cli.main import cli
-from tests.cli.conftest import GOOD, found, lines, refused
+from tests.cli.conftest import GOOD, assert_refused, printed_json, printed_lines
 from tests.cli.test_cli_help import LEAVES
 
 
@@ -22,22 +22,26 @@ def notes(tmp_path, fake_encoder):
 
 
 @pytest.mark.parametrize("guess", COMMAND_GUESSES)
-def test_a_guessed_command_is_none_and_names_one_that_exists(guess):
+def test_command_guesses_are_no_commands_and_advise_existing_ones(guess):
     assert cli.get_command(click.Context(cli), guess) is None
     replacement = COMMAND_GUESSES[guess]
-    known = [name for name in LEAVES if f"{replacement} ".startswith(f"{name} ")]
-    assert known or replacement in ("--help", "--version")
+    commands = [name for name in LEAVES if f"{replacement} ".startswith(f"{name} ")]
+    assert commands or replacement in ("--help", "--version")
     for word in replacement.split():
-        if known and word.startswith("--"):
-            assert word in {spelling for one in LEAVES[known[0]].params for spelling in one.opts}
+        if commands and word.startswith("--"):
+            assert word in {
+                spelling for option in LEAVES[commands[0]].params for spelling in option.opts
+            }
 
 
-def test_a_guessed_option_is_of_no_command_and_names_one_that_exists():
-    spellings = {opt for command in LEAVES.values() for one in command.params for opt in one.opts}
+def test_option_guesses_are_no_query_options_and_advise_existing_ones():
+    spellings = {
+        opt for command in LEAVES.values() for option in command.params for opt in option.opts
+    }
     for guess, replacements in OPTION_GUESSES.items():
         for replacement in replacements:
             assert replacement.split()[0] in spellings, guess
-    query = {opt for one in LEAVES["query"].params for opt in one.opts}
+    query = {opt for option in LEAVES["query"].params for opt in option.opts}
     assert not query & {*OPTION_GUESSES, *OPTIONS_OF_OTHER_COMMANDS}
 
 
@@ -57,11 +61,11 @@ def test_a_guessed_option_is_of_no_command_and_names_one_that_exists():
         ("index x --ext md", "did you mean `--include '*.md'`?"),
     ],
 )
-def test_a_hint_goes_by_meaning(retriever, line, advice):
-    refused(retriever(*line.split()), advice)
+def test_unknown_command_or_option_is_refused_with_synonymous_one(retriever, line, advice):
+    assert_refused(retriever(*line.split()), advice)
 
 
-def test_search_is_query(notes, retriever):
+def test_search_command_is_alias_of_query(notes, retriever):
     retriever("index", "notes", "-q")
     arguments = ("apples", "--mode", "bm25", "--json")
     assert retriever("search", *arguments) == retriever("query", *arguments)
@@ -78,8 +82,8 @@ def test_get_prints_a_document_or_the_part_that_a_place_names(notes, retriever):
     assert retriever("get", "a.md:3").out.strip() == "Apples are red."
     assert retriever("get", "a.md[0:6]").out == "Apples\n"
     assert retriever("get", "a.md, Green").out == "## Green\n\nPears.\n"
-    told = found(retriever("get", "a.md[0:6]", "--json"))
-    assert told == {
+    report = printed_json(retriever("get", "a.md[0:6]", "--json"))
+    assert report == {
         "id": "a.md",
         "title": "Fruit",
         "text": "Apples",
@@ -104,35 +108,35 @@ def test_get_prints_a_document_or_the_part_that_a_place_names(notes, retriever):
 )
 def test_get_refuses_what_is_not_there(notes, retriever, arguments, message):
     retriever("index", "notes", "-q")
-    refused(retriever("get", *arguments), message)
+    assert_refused(retriever("get", *arguments), message)
 
 
 def test_similar_ranks_the_other_documents(fake_encoder, retriever, write_jsonl):
     retriever("index", write_jsonl(*GOOD), "-q")
-    assert [hit["id"] for hit in lines(retriever("similar", "a", "--json"))] == ["b"]
-    assert lines(retriever("similar", "a", "-k", "1", "--where", "n = 1", "--json")) == []
+    assert [hit["id"] for hit in printed_lines(retriever("similar", "a", "--json"))] == ["b"]
+    assert printed_lines(retriever("similar", "a", "-k", "1", "--where", "n = 1", "--json")) == []
     assert retriever("similar", "b").out.startswith("  1  ")
-    refused(retriever("similar", "nowhere"), "no document has the id 'nowhere'")
+    assert_refused(retriever("similar", "nowhere"), "no document has the id 'nowhere'")
 
 
-def test_every_setting_is_an_option_too(fake_encoder, retriever, write_jsonl):
+def test_setting_may_be_given_as_option_of_its_name(fake_encoder, retriever, write_jsonl):
     retriever("index", write_jsonl(*GOOD), "-q", "--no-stemming", "--language", "english")
-    assert found(retriever("info", "--json"))["analyzer"]["stemming"] is False
+    assert printed_json(retriever("info", "--json"))["analyzer"]["stemming"] is False
     arguments = ("query", "apples", "--json", "--fusion", "rrf")
     by_set = retriever(*arguments, "--set", "rrf-k=7")
     assert retriever(*arguments, "--rrf-k", "7") == by_set != retriever(*arguments)
-    refused(retriever(*arguments, "--rrf-k", "7", "--set", "rrf-k=7"), "rrf-k: given twice")
-    refused(retriever("query", "x", "--rrf-k", "much"), "rrf-k", "found 'much'")
+    assert_refused(retriever(*arguments, "--rrf-k", "7", "--set", "rrf-k=7"), "rrf-k: given twice")
+    assert_refused(retriever("query", "x", "--rrf-k", "much"), "rrf-k", "found 'much'")
 
 
 def test_several_sources_are_searched_in_one_index_of_the_cache(notes, retriever, tmp_path):
     arguments = ("query", "apples", "--in", "notes", "--in", "more", "--mode", "bm25", "--json")
-    refused(retriever(*arguments), "more: no such file or folder")
+    assert_refused(retriever(*arguments), "more: no such file or folder")
     (tmp_path / "more").mkdir()
     (tmp_path / "more/c.md").write_text("Apples are sweet.\n")
-    ids = {hit["id"] for hit in lines(retriever(*arguments))}
+    ids = {hit["id"] for hit in printed_lines(retriever(*arguments))}
     assert ids == {"notes/a.md", "more/c.md"}
-    [facts] = lines(retriever("cache", "--json"))
+    [facts] = printed_lines(retriever("cache", "--json"))
     assert facts["sources"] == [str(notes), str(tmp_path / "more")]
     assert (facts["documents"], facts["problem"]) == (3, None)
     assert "1 index, " in retriever("cache").out
@@ -141,7 +145,7 @@ def test_several_sources_are_searched_in_one_index_of_the_cache(notes, retriever
     assert list((tmp_path / "cache/folders").iterdir()) == []
 
 
-def test_what_a_query_shows_is_what_get_reads(fake_encoder, retriever, write_jsonl, tmp_path):
+def test_get_reads_places_that_query_shows(fake_encoder, retriever, write_jsonl, tmp_path):
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages/a.html").write_text(
         "<title>T</title><h1>Top</h1><p>Plums are blue.</p><h2>Pears, green</h2><p>Pears grow.</p>"
@@ -163,15 +167,15 @@ def test_get_and_similar_read_the_index_of_a_folder_in_the_cache(notes, retrieve
 def test_sources_that_are_the_same_are_read_once_and_in_any_order(notes, retriever, tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "more/c.md").write_text("Apples are sweet.\n")
-    asked = ("query", "apples", "--mode", "bm25", "--json", "-q")
-    once = retriever(*asked, "--in", "notes", "--in", "./notes/")
-    assert [hit["id"] for hit in lines(once)] == ["a.md"]
-    retriever(*asked, "--in", "notes", "--in", "more")
-    retriever(*asked, "--in", "more", "--in", "notes")
+    arguments = ("query", "apples", "--mode", "bm25", "--json", "-q")
+    once = retriever(*arguments, "--in", "notes", "--in", "./notes/")
+    assert [hit["id"] for hit in printed_lines(once)] == ["a.md"]
+    retriever(*arguments, "--in", "notes", "--in", "more")
+    retriever(*arguments, "--in", "more", "--in", "notes")
     assert len(list((tmp_path / "cache/folders").iterdir())) == 2
 
 
-def test_clearing_the_cache_keeps_what_is_no_index_or_in_use(notes, retriever, tmp_path):
+def test_cache_clear_keeps_foreign_folders_and_indexes_in_use(notes, retriever, tmp_path):
     from indexes import writer_lock
 
     folders = tmp_path / "cache/folders"
@@ -190,47 +194,49 @@ def test_clearing_the_cache_keeps_what_is_no_index_or_in_use(notes, retriever, t
     ]
     assert {path.name for path in folders.iterdir()} == {used.name, "link.index", "mine.index"}
     assert (folders / "mine.index/note.txt").read_text() == "mine"
-    told = lines(retriever("cache", "--json"))
-    assert [facts["problem"] is None for facts in told] == [
+    report = printed_lines(retriever("cache", "--json"))
+    assert [facts["problem"] is None for facts in report] == [
         used == folders / used.name,
         False,
         False,
     ]
 
 
-def test_the_cache_lists_what_cannot_be_opened(retriever, tmp_path):
+def test_cache_lists_unreadable_indexes_with_their_problem(retriever, tmp_path):
     (tmp_path / "cache/folders/old.index").mkdir(parents=True)
     (tmp_path / "cache/folders/old.index/index.sqlite").write_text("damaged")
-    [facts] = lines(retriever("cache", "--json"))
+    [facts] = printed_lines(retriever("cache", "--json"))
     assert facts["problem"] is not None
     assert facts["bytes"] > 0
     assert "old.index" in retriever("cache").out
 
 
-def test_a_word_of_the_query_that_is_a_file_is_said(notes, retriever):
-    asked = ("query", "apples", "--in", "notes/a.md", "notes/b.md", "--mode", "bm25")
+def test_query_notes_words_that_are_existing_files(notes, retriever):
+    arguments = ("query", "apples", "--in", "notes/a.md", "notes/b.md", "--mode", "bm25")
     assert "note: searched as words of the query, not as files: 'notes/b.md'" in (
-        retriever(*asked).err
+        retriever(*arguments).err
     )
-    assert "searched as words" not in retriever(*asked[:4], "--mode", "bm25").err
+    assert "searched as words" not in retriever(*arguments[:4], "--mode", "bm25").err
     assert "searched as words" in retriever("query", "apples", "notes/b.md").err
     assert "searched as words" not in retriever("query", "where are notes").err
 
 
 def test_web_pages_are_not_fetched(fake_encoder, retriever):
-    refused(retriever("query", "x", "--in", "https://example.org/a"), "web pages are not fetched")
-    refused(retriever("index", "https://example.org/a"), "web pages are not fetched")
+    assert_refused(
+        retriever("query", "x", "--in", "https://example.org/a"), "web pages are not fetched"
+    )
+    assert_refused(retriever("index", "https://example.org/a"), "web pages are not fetched")
 
 
 def test_a_quiet_query_prints_hits_alone(notes, retriever):
-    asked = ("query", "apples", "--in", "notes", "--mode", "bm25", "--json")
-    first = retriever(*asked, "--quiet")
-    assert (found(first)["id"], first.err) == (
+    arguments = ("query", "apples", "--in", "notes", "--mode", "bm25", "--json")
+    first = retriever(*arguments, "--quiet")
+    assert (printed_json(first)["id"], first.err) == (
         "a.md",
         "note: ids are the paths relative to the folder\n",
     )
     (notes / "c.md").write_text("Plums.\n")
-    assert retriever(*asked, "-q").err == ""
+    assert retriever(*arguments, "-q").err == ""
     assert retriever("query", "zebra", "--in", "notes", "--mode", "bm25", "-q") == (0, "", "")
 
 

@@ -1,4 +1,4 @@
-"""Help pages: complete, in sections, and quick to come; and what is completed."""
+"""Help pages and completions: completeness, sections and imports."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from cli.options import (
 from retriever.encoders import encoder_keys, model_folders
 from retriever.errors import ConfigError
 from retriever.settings import setting
-from tests.cli.conftest import found, refused
+from tests.cli.conftest import assert_refused, printed_json
 from tests.cli.test_cli_process import HEAVY
 
 WIDTH = 80
 
 
 def context(command, **more):
-    """As when the command runs, with `-h` for help."""
+    """Return the context of a command as it runs, with `-h` for help."""
     root = click.Context(cli, info_name="retriever", **cli.context_settings)
     return click.Context(command, parent=root, **more)
 
 
 def commands(group=cli, path=()):
-    """The full name and the command of each, groups included."""
+    """Yield the full name of each command with the command, groups included."""
     yield " ".join(path), group
     if isinstance(group, click.Group):
         for name in group.list_commands(click.Context(group)):
@@ -51,8 +51,8 @@ SECTIONED = {name: one for name, one in LEAVES.items() if isinstance(one, Comman
 
 
 @pytest.fixture(scope="module")
-def shown():
-    """The help page of every command, from one process that asks for nothing else."""
+def help_pages():
+    """Help pages by command and heavy modules imported, from one separate process."""
     code = (
         "import contextlib, io, json, sys\n"
         "from cli.main import cli, run\n"
@@ -77,8 +77,8 @@ def shown():
     return json.loads(done.stdout)
 
 
-def test_help_and_completion_import_nothing_heavy(shown):
-    _, heavy = shown
+def test_help_and_completion_import_nothing_heavy(help_pages):
+    _, heavy = help_pages
     assert heavy == []
 
 
@@ -110,71 +110,77 @@ def test_summary_in_tree_begins_help_of_command():
 
 
 def entries(page):
-    """The lines of a page that begin the entry of an option."""
+    """Return the lines of a help page that begin with an option."""
     return [line.strip() for line in page.splitlines() if re.match(r"  -\S", line)]
 
 
-def test_a_page_shows_each_option_once_with_all_its_spellings(shown):
-    pages, _ = shown
+def test_a_page_shows_each_option_once_with_all_its_spellings(help_pages):
+    pages, _ = help_pages
     for name, command in ALL.items():
         page = pages[name]
         assert page.startswith(f"Usage: retriever {name}".rstrip()), name
         assert max(map(len, page.splitlines())) <= WIDTH, name
         assert command.help, name
-        assert len({one.name for one in command.params}) == len(command.params), name
+        assert len({option.name for option in command.params}) == len(command.params), name
         options = [
-            one for one in command.get_params(context(command)) if isinstance(one, click.Option)
+            option
+            for option in command.get_params(context(command))
+            if isinstance(option, click.Option)
         ]
-        assert all(one.help for one in options), name
-        spellings = [spelling for one in options for spelling in (*one.opts, *one.secondary_opts)]
+        assert all(option.help for option in options), name
+        spellings = [
+            spelling for option in options for spelling in (*option.opts, *option.secondary_opts)
+        ]
         assert len(set(spellings)) == len(spellings), name
-        options = [one for one in options if not one.hidden]
-        found = [
+        options = [option for option in options if not option.hidden]
+        spellings_shown = [
             tuple(re.findall(r"(?<![\w-])--?[a-z0-9][\w-]*", re.split(r"  | [A-Z\[]", entry)[0]))
             for entry in entries(page)
         ]
         expected = [
             # click shows short spellings first.
-            (*sorted(one.opts, key=lambda opt: opt.startswith("--")), *one.secondary_opts)
-            for one in options
+            (*sorted(option.opts, key=lambda opt: opt.startswith("--")), *option.secondary_opts)
+            for option in options
         ]
-        assert sorted(found) == sorted(expected), name
+        assert sorted(spellings_shown) == sorted(expected), name
 
 
-def test_sections_come_in_one_order_and_hold_each_option_once(shown):
-    pages, _ = shown
+def test_sections_come_in_one_order_and_hold_each_option_once(help_pages):
+    pages, _ = help_pages
     assert {"query", "index", "delete", "info", "verify", "reindex"} <= set(SECTIONED)
     for name, command in SECTIONED.items():
         headings = re.findall(r"^(\w[\w ]*):$", pages[name], re.MULTILINE)
         assert headings == sorted(headings, key=SECTIONS.index), name
-        held = [one for options in command.sections(context(command)).values() for one in options]
-        assert len(held) == len(set(held)) == len(entries(pages[name])), name
+        section_options = [
+            option for options in command.sections(context(command)).values() for option in options
+        ]
+        assert len(section_options) == len(set(section_options)) == len(entries(pages[name])), name
 
 
 def test_shown_defaults_are_those_of_the_library():
     from indexes.bm25.formulas import BM25Settings
     from retriever.search import FusionSettings, SearchSettings
 
-    options = {one.name: getattr(one, "show_default", None) for one in ALL["query"].params}
-    others = {one.name: one.shown for one in other_settings(ALL["query"]).values()}
+    options = {option.name: getattr(option, "show_default", None) for option in ALL["query"].params}
+    others = {option.name: option.shown for option in other_settings(ALL["query"]).values()}
     both = {**options, **others}
-    shown = {name: value for name, value in both.items() if value and value is not True}
+    defaults = {name: value for name, value in both.items() if value and value is not True}
     search, fusion, bm25 = SearchSettings(), FusionSettings(), BM25Settings()
-    assert shown.pop("fusion") == fusion.method
-    assert shown.pop("alpha").startswith(f"{fusion.weight:g}, or less")
+    assert defaults.pop("fusion") == fusion.method
+    assert defaults.pop("alpha").startswith(f"{fusion.weight:g}, or less")
     for name in ("normalization", "rrf_k"):
-        assert shown.pop(name) == f"{getattr(fusion, name)}".removesuffix(".0")
+        assert defaults.pop(name) == f"{getattr(fusion, name)}".removesuffix(".0")
     for name in ("variant", "k1", "b"):
-        assert shown.pop(name) == str(getattr(bm25, name))
-    assert shown.pop("depth") == str(search.depth)
-    assert set(shown) == {"recall", "model", "device"}
-    by_name = {one.name: one for one in ALL["query"].params}
+        assert defaults.pop(name) == str(getattr(bm25, name))
+    assert defaults.pop("depth") == str(search.depth)
+    assert set(defaults) == {"recall", "model", "device"}
+    by_name = {option.name: option for option in ALL["query"].params}
     assert (by_name["k"].default, by_name["mode"].default) == (search.k, search.mode)
     dtypes = {
-        name: one.show_default
+        name: option.show_default
         for name in ("index", "eval qa")
-        for one in ALL[name].params
-        if one.name == "dtype"
+        for option in ALL[name].params
+        if option.name == "dtype"
     }
     assert dtypes == {"index": "auto", "eval qa": "float32"}
 
@@ -189,8 +195,8 @@ class Fruit:
 
 @pytest.fixture
 def sell():
-    """Runs a command with settings; what it took."""
-    taken = []
+    """Function that runs a command with settings and returns the settings it received."""
+    fruits = []
 
     @click.command("sell", cls=Command)
     @Settings(
@@ -202,11 +208,11 @@ def sell():
     )
     @json_option
     def command(fruit: Fruit, as_json: bool) -> None:
-        taken.append(fruit)
+        fruits.append(fruit)
 
     def call(*arguments):
         command.main(list(arguments), prog_name="sell", standalone_mode=False)
-        return taken[-1]
+        return fruits[-1]
 
     call.command = command
     return call
@@ -214,8 +220,8 @@ def sell():
 
 def test_settings_reach_the_command_as_one_value(sell):
     assert sell() == Fruit(weight=0.25)
-    found = sell("--count", "3", "--set", "ripe=no", "--set", "weight=2", "--kind", "fig")
-    assert found == Fruit("fig", 3, False, 2.0)
+    fruit = sell("--count", "3", "--set", "ripe=no", "--set", "weight=2", "--kind", "fig")
+    assert fruit == Fruit("fig", 3, False, 2.0)
     assert {one.key: one.shown for one in other_settings(sell.command).values()} == {
         "ripe": "yes",
         "weight": "0.25",
@@ -230,7 +236,7 @@ def test_settings_reach_the_command_as_one_value(sell):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("ripe", "--set ripe: expected KEY=VALUE with one of the keys ripe, weight"),
         ("count=3", "--set count=3: expected KEY=VALUE with one of the keys ripe, weight"),
@@ -238,27 +244,27 @@ def test_settings_reach_the_command_as_one_value(sell):
         ("weight=0", "--set weight: expected above 0, found '0'"),
     ],
 )
-def test_other_settings_are_checked(sell, text, said):
+def test_set_option_refuses_unknown_settings_and_bad_values(sell, text, message):
     with pytest.raises((click.UsageError, ConfigError)) as caught:
         sell("--set", text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     with pytest.raises(click.UsageError, match="--set ripe: given twice"):
         sell("--set", "ripe=no", "--set", "ripe=yes")
 
 
 def test_settings_are_listed_with_their_meaning_and_source(retriever):
-    shown = retriever("inspect", "settings").out
-    listed = {one["key"]: one for one in found(retriever("inspect", "settings", "--json"))}
+    output = retriever("inspect", "settings").out
+    listed = {one["key"]: one for one in printed_json(retriever("inspect", "settings", "--json"))}
     assert set(listed) == {one.key for one in encoder_keys()}
     assert (listed["omega"]["values"], listed["omega"]["default"]) == ("0 to 1", "0.5")
-    assert "omega: 0 to 1; default: 0.5\n    SBERT-WK: weight of alignment" in shown
-    assert "(Wang and Kuo 2020, Eq. 9)" in shown
+    assert "omega: 0 to 1; default: 0.5\n    SBERT-WK: weight of alignment" in output
+    assert "(Wang and Kuo 2020, Eq. 9)" in output
     of_query = retriever("inspect", "settings", "query").out
     assert "rrf-k: above 0; default: 60\n    Constant of rrf.\n" in of_query
-    refused(retriever("inspect", "settings", "info"), "takes no --set")
+    assert_refused(retriever("inspect", "settings", "info"), "takes no --set")
     for words in ("train", "x", "query x"):
-        said = f"expected a command, found '{words}'"
-        refused(retriever("inspect", "settings", *words.split()), said)
+        message = f"expected a command, found '{words}'"
+        assert_refused(retriever("inspect", "settings", *words.split()), message)
 
 
 @pytest.mark.parametrize(
@@ -279,6 +285,6 @@ def test_settings_are_listed_with_their_meaning_and_source(retriever):
 def test_commands_values_and_paths_are_completed(line, expected):
     *words, last = line.split(" ")
     completer = BashComplete(cli, {}, "retriever", "_RETRIEVER_COMPLETE")
-    found = completer.get_completions(words, last)
-    assert [(item.type, item.value) for item in found] == expected
+    completions = completer.get_completions(words, last)
+    assert [(item.type, item.value) for item in completions] == expected
     assert set(BUNDLED) == set(model_folders.BUNDLED)

@@ -12,66 +12,66 @@ import pytest
 
 from retriever import Index
 from retriever.index.indexing.run import CommitSettings
-from tests.cli.conftest import GOOD, found, lines, refused
+from tests.cli.conftest import GOOD, assert_refused, printed_json, printed_lines
 
 pytestmark = pytest.mark.usefixtures("fake_encoder")
 ESCAPE = "\x1b]0;title\x07\n\x9b31m"
 
 
-def test_types_of_columns_are_said_and_can_be_given(retriever):
+def test_index_prints_column_types_and_takes_types_option(retriever):
     header, *rows = 'id,text,zip,"a,b",c=d', "1,text,90210,true,6", "2,text,01234,false,6"
     Path("c.csv").write_text("\n".join([header, *rows, ""]))
     done = retriever("index", "c.csv")
     types = "zip string, a,b boolean, c=d number"
     assert done.err == f"note: c.csv: types of columns: {types} (--types gives others)\n"
-    asked = ("--types", "zip=number,a,b=string", "--types", "c=d=date", "--json")
-    done = retriever("index", "c.csv", *asked)
+    arguments = ("--types", "zip=number,a,b=string", "--types", "c=d=date", "--json")
+    done = retriever("index", "c.csv", *arguments)
     columns = {"zip": "number", "a,b": "string", "c=d": "date"}
-    assert found(done)["columns"] == {"c.csv": columns}
+    assert printed_json(done)["columns"] == {"c.csv": columns}
     assert "type number: cells that do not fit and stay text: 1, the first at c.csv:3: '01234'" in (
         done.err
     )
     hits = retriever("query", "text", "--where", "zip > 90", "--mode", "bm25", "--json")
-    assert [hit["id"] for hit in lines(hits)] == ["1"]
+    assert [hit["id"] for hit in printed_lines(hits)] == ["1"]
     names = [f"n{number:02}" for number in range(23)]
     Path("wide.csv").write_text(f"text,{','.join(names)}\nx,{','.join('1' * 23)}\n")
     many = ", ".join(f"{name} number" for name in names[:20])
     assert f"types of columns: {many}, 3 more (" in retriever("index", "wide.csv").err
     Path("wide.csv").write_text(f"text,{','.join(names)}\nx,{','.join('0' * 23)}\n")
-    asked = ("--types", ",".join(f"{name}=date" for name in names))
-    told = retriever("index", "wide.csv", *asked).err.splitlines()
-    assert sum(line.startswith("warning: ") for line in told) == 21
-    assert told[-1] == "warning: 3 more of columns and fields"
+    arguments = ("--types", ",".join(f"{name}=date" for name in names))
+    report = retriever("index", "wide.csv", *arguments).err.splitlines()
+    assert sum(line.startswith("warning: ") for line in report) == 21
+    assert report[-1] == "warning: 3 more of columns and fields"
 
 
-def test_encodings_and_other_forms_of_csv_are_given_or_said(retriever):
+def test_index_notes_guessed_encodings_and_takes_csv_settings(retriever):
     Path("notes").mkdir()
     Path("notes/a.md").write_bytes("naïve Müller".encode("cp1252"))
     remedy = "convert it to UTF-8, or give `--set encoding=NAME` if the command has that setting"
-    said = "note: 1 file read as cp1252, not UTF-8, the first notes/a.md; if that is wrong, "
-    assert said + remedy in retriever("index", "notes").err.splitlines()
+    message = "note: 1 file read as cp1252, not UTF-8, the first notes/a.md; if that is wrong, "
+    assert message + remedy in retriever("index", "notes").err.splitlines()
     for wrong in (b"tw\xc3\n", b"n\0o\n", b"\xff\xfea"):
         Path("q.txt").write_bytes(wrong)
-        refused(retriever("query", "--queries", "q.txt"), "q.txt", remedy)
+        assert_refused(retriever("query", "--queries", "q.txt"), "q.txt", remedy)
     Path("c.csv").write_bytes("7\tпривет\n8\tмир\n".encode("cp1251"))
     form = ("encoding=cp1251", "delimiter=tab", "no-header=yes")
-    asked = [part for one in form for part in ("--set", one)]
+    arguments = [part for one in form for part in ("--set", one)]
     fields = ("--id-field", "1", "--text-field", "2")
-    done = retriever("index", "c.csv", "-i", "c", *fields, *asked, "--json")
-    assert found(done)["added"] == 2
+    done = retriever("index", "c.csv", "-i", "c", *fields, *arguments, "--json")
+    assert printed_json(done)["added"] == 2
     hits = retriever("query", "привет", "-i", "c", "--mode", "bm25", "--json")
-    assert [(hit["id"], hit["passage"]) for hit in lines(hits)] == [("7", "привет")]
-    asked = ("index", "c.csv", "--set")
-    refused(retriever(*asked, "encoding=no"), "encoding: expected a name", "'no'")
-    refused(retriever(*asked, "delimiter=||"), "delimiter: expected one character")
+    assert [(hit["id"], hit["passage"]) for hit in printed_lines(hits)] == [("7", "привет")]
+    arguments = ("index", "c.csv", "--set")
+    assert_refused(retriever(*arguments, "encoding=no"), "encoding: expected a name", "'no'")
+    assert_refused(retriever(*arguments, "delimiter=||"), "delimiter: expected one character")
 
 
-def test_a_file_whose_library_is_missing_is_said_and_counted(retriever, monkeypatch):
+def test_index_skips_and_names_file_without_reader_library(retriever, monkeypatch):
     Path("a.md").write_text("text")
     Path("b.pdf").write_text("%PDF-")
     monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
     done = retriever("index", "a.md", "b.pdf", "--json")
-    counts = found(done)
+    counts = printed_json(done)
     assert (counts["added"], counts["skipped"]) == (1, 1)
     assert "skipped: b.pdf: reading PDF files needs pypdfium2, which is not" in done.err
     alone = retriever("index", "b.pdf")
@@ -79,11 +79,15 @@ def test_a_file_whose_library_is_missing_is_said_and_counted(retriever, monkeypa
     assert alone.err.splitlines()[-1].startswith("retriever: b.pdf: reading PDF files needs")
 
 
-@pytest.mark.parametrize("given", ["zip", "=string", "zip=", "zip=string,zip=date", "zip=string,,"])
-def test_malformed_types_are_refused(retriever, given):
+@pytest.mark.parametrize("types", ["zip", "=string", "zip=", "zip=string,zip=date", "zip=string,,"])
+def test_index_refuses_malformed_types_option(retriever, types):
     Path("c.csv").write_text("id,text,zip\n1,text,90210\n")
-    refused(retriever("index", "c.csv", "--types", given), "--types: expected NAME=TYPE", given)
-    refused(retriever("index", "c.csv", "--types", "zip=int"), "column 'zip'", "date", "'int'")
+    assert_refused(
+        retriever("index", "c.csv", "--types", types), "--types: expected NAME=TYPE", types
+    )
+    assert_refused(
+        retriever("index", "c.csv", "--types", "zip=int"), "column 'zip'", "date", "'int'"
+    )
     assert not Path(".retriever").exists()
 
 
@@ -98,49 +102,49 @@ def test_shards_and_imports_say_what_metadata_lacks(retriever):
     assert done.code == 0
 
 
-def test_files_of_a_folder_that_cannot_be_read_cost_no_other(retriever):
+def test_index_skips_unreadable_files_of_folder_and_reads_others(retriever):
     Path("texts").mkdir()
     Path("texts/a.txt").write_text("text")
     Path("texts/b.txt").symlink_to("nowhere.txt")
     Path("texts/c.pdf").write_text("no PDF")
-    said = [
+    message = [
         "texts/b.txt: no such file or folder",
         "texts/c.pdf: not a PDF file, whatever its name; rename it",
     ]
-    refused(retriever("index", "texts", "--on-error", "fail"), said[0])
-    for asked in ((), ("--on-error", "skip")):
-        done = retriever("index", "texts", "--recreate", *asked)
+    assert_refused(retriever("index", "texts", "--on-error", "fail"), message[0])
+    for arguments in ((), ("--on-error", "skip")):
+        done = retriever("index", "texts", "--recreate", *arguments)
         assert done.err.splitlines()[1:] == [
-            *(f"skipped: {note}" for note in said),
+            *(f"skipped: {note}" for note in message),
             "files        1 read: 1 text",
             "skipped      2 files",
         ]
         assert "1 added, 0 updated, 0 unchanged, 0 deleted, 2 skipped" in done.out
     # What is named itself, and a folder in which nothing can be read.
-    for number, asked in [
+    for number, arguments in [
         (0, ("index", "texts", "--exclude", "a.txt")),
         (1, ("index", "texts/c.pdf")),
         (1, ("index", "texts/a.txt", "texts/c.pdf")),
         *[(1, ("query", "x", "--in", "texts/c.pdf"))] * 2,
     ]:
-        done = retriever(*asked)
+        done = retriever(*arguments)
         assert done.code == 2
         # From the memory of its sources the second time, which has whole paths.
-        assert done.err.splitlines()[-1].endswith(said[number])
+        assert done.err.splitlines()[-1].endswith(message[number])
 
 
 def printed(retriever, *arguments):
-    """What a command prints; no character of it steers the terminal."""
+    """Return the output of a command after checking that it has no control characters."""
     done = retriever(*arguments)
     for text in (done.out, done.err):
         assert not {one for one in text if not one.isprintable()} - {"\n"}
     return done
 
 
-def test_names_of_files_and_fields_cannot_steer_the_terminal(retriever):
+def test_control_characters_of_file_and_field_names_are_escaped_at_terminal(retriever):
     name = f"c{ESCAPE}.csv"
     Path(name).write_text("id,body\n1,text\n")
-    refused(printed(retriever, "index", name), "no text column")
+    assert_refused(printed(retriever, "index", name), "no text column")
     Path(name).write_text(f'id,text,"n{ESCAPE}"\n1,text,5\n1,text,6\n')
     done = printed(retriever, "index", name, "--on-error", "skip")
     assert done.err.count("\n") == 2
@@ -175,7 +179,7 @@ def test_an_empty_document_deletes_the_one_with_its_id(retriever, fake_encoder, 
     )
 
 
-def test_an_interrupted_run_says_what_it_committed(
+def test_interrupted_index_run_prints_committed_documents(
     retriever, write_jsonl, fake_encoder, monkeypatch
 ):
     source = write_jsonl(*({"id": f"d{i}", "text": f"text number n{i}"} for i in range(20)))
@@ -191,24 +195,26 @@ def test_an_interrupted_run_says_what_it_committed(
     with monkeypatch.context() as patch:
         patch.setattr(fake_encoder, "encode_pieces", interrupted)
         done = retriever("index", source)
-    said = ".retriever: 8 documents of this run committed, what was being encoded is lost; run the "
-    said += "same command again to resume\n\nretriever: interrupted\n"
-    assert (done.code, done.err) == (130, said)
+    message = (
+        ".retriever: 8 documents of this run committed, what was being encoded is lost; run the "
+    )
+    message += "same command again to resume\n\nretriever: interrupted\n"
+    assert (done.code, done.err) == (130, message)
     with Index.open(".retriever") as index:
         assert len(index) == 8
     assert "12 added, 0 updated, 8 unchanged" in retriever("index", source).out
 
 
-def test_an_existing_index_can_be_required(retriever, fake_encoder, write_jsonl):
-    asked = (
+def test_index_existing_option_keeps_settings_of_index(retriever, fake_encoder, write_jsonl):
+    arguments = (
         "index",
         write_jsonl({"id": "new", "text": "New text."}, name="new.jsonl"),
         "--existing",
     )
     retriever("index", write_jsonl(*GOOD), "--language", "german", "-q")
-    assert found(retriever(*asked, "--json"))["added"] == 1
-    refused(retriever(*asked, "--language", "french"), "made with")
-    info = found(retriever("info", "--json"))
+    assert printed_json(retriever(*arguments, "--json"))["added"] == 1
+    assert_refused(retriever(*arguments, "--language", "french"), "made with")
+    info = printed_json(retriever("info", "--json"))
     assert (info["documents"], info["analyzer"]["language"]) == (3, "german")
 
 
@@ -223,5 +229,5 @@ def test_exact_copies_are_counted(retriever, fake_encoder, write_jsonl):
     info = retriever("info").out
     assert "documents    4, 1 of them exact copies of others\n" in info
     source = write_jsonl({"id": "d", "text": "three"})
-    assert found(retriever("index", source, "--json"))["copies"] == 0
-    assert found(retriever("info", "--json"))["copies"] == 0
+    assert printed_json(retriever("index", source, "--json"))["copies"] == 0
+    assert printed_json(retriever("info", "--json"))["copies"] == 0

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from eval.datasets.classification import read_probing
-from tests.cli.conftest import found, refused
+from tests.cli.conftest import assert_refused, printed_json
 
 WORDS = [f"word{number}" for number in range(500)]
 
@@ -24,20 +24,20 @@ def make(retriever, corpus):
     return lambda *arguments: retriever("make", "probing", corpus, "-o", "probing", *arguments)
 
 
-def test_a_set_is_written_in_sentevals_form_and_summed_up(make, tmp_path):
+def test_make_probing_writes_senteval_file_and_summary(make, tmp_path):
     done = make("--task", "sentlen", "--json", "--set", "seed=3")
-    told = found(done)
+    report = printed_json(done)
     assert done.err.count("note:") == 1
     path = tmp_path / "probing/sentence_length.txt"
-    assert (told["seed"], told["texts"], told["sentences"]) == (3, 1800, 1800)
+    assert (report["seed"], report["texts"], report["sentences"]) == (3, 1800, 1800)
     sizes = {"labels": 6, "tr": 1500, "va": 150, "te": 150}
     file = "probing/sentence_length.txt"
-    assert told["sets"] == [{"task": "sentlen", "file": file, **sizes}]
+    assert report["sets"] == [{"task": "sentlen", "file": file, **sizes}]
     task = read_probing(path)
     assert [len(task.splits[split]) for split in ("train", "dev", "test")] == [1500, 150, 150]
 
 
-def test_the_same_command_writes_the_same_bytes_and_replaces_none(make, tmp_path):
+def test_make_probing_is_deterministic_and_replaces_no_foreign_file(make, tmp_path):
     path = tmp_path / "probing/bigram_shift.txt"
     contents = []
     for seed in (0, 0, 1):
@@ -46,29 +46,31 @@ def test_the_same_command_writes_the_same_bytes_and_replaces_none(make, tmp_path
         path.rename(tmp_path / "before.txt")
     assert contents[0] == contents[1] != contents[2]
     path.write_text("SentEval's")
-    refused(make("--words", 10), "own, found bigram_shift.txt in it")
+    assert_refused(make("--words", 10), "own, found bigram_shift.txt in it")
     assert path.read_text() == "SentEval's"
 
 
-def test_questions_are_made_of_sources_and_of_an_index(
-    fake_encoder, retriever, write_jsonl, tmp_path
-):
+def test_make_questions_reads_sources_or_index(fake_encoder, retriever, write_jsonl, tmp_path):
     chance = random.Random(0)
     texts = [
         ". ".join(" ".join(chance.sample(WORDS, 6)).title() for _ in range(3)) for _ in range(30)
     ]
     path = write_jsonl(*({"id": f"d{n:02}", "text": text} for n, text in enumerate(texts)))
-    told = found(retriever("make", "questions", path, "-o", "made", "--json", "--questions", 12))
-    assert (told["documents"], told["kinds"]) == (30, {"sentence": 12})
+    report = printed_json(
+        retriever("make", "questions", path, "-o", "made", "--json", "--questions", 12)
+    )
+    assert (report["documents"], report["kinds"]) == (30, {"sentence": 12})
     assert retriever("index", path, "-i", "index", "--quiet").code == 0
     again = retriever("make", "questions", "index", "-o", "other", "--questions", 12)
     assert again.code == 0
     names = ("corpus.jsonl", "queries.test.jsonl", "qrels.test.tsv")
     for name in names:
         assert (tmp_path / "made" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
-    ranked = found(retriever("eval", "qa", "made", "-s", "bm25", "--index", "new", "--json"))
+    ranked = printed_json(retriever("eval", "qa", "made", "-s", "bm25", "--index", "new", "--json"))
     assert ranked["statistics"]["questions"] == 12
-    refused(retriever("make", "questions", path, "-o", "made"), "made: expected a new name")
+    assert_refused(retriever("make", "questions", path, "-o", "made"), "made: expected a new name")
     few = write_jsonl({"id": "a", "text": "A text."}, name="few.jsonl")
-    refused(retriever("make", "questions", few, "-o", "few"), "at least 20 documents, found 1")
+    assert_refused(
+        retriever("make", "questions", few, "-o", "few"), "at least 20 documents, found 1"
+    )
     assert not (tmp_path / "few").exists()

@@ -7,41 +7,39 @@ import pytest
 pytest.importorskip("mcp")
 
 from retriever import Index
-from tests.cli.conftest import refused
+from tests.cli.conftest import assert_refused
 
 
 @pytest.fixture
 def served(monkeypatch):
-    """What the command would serve: indexes by name, and the address."""
-    found = {}
+    """Arguments of the server that the command would start: indexes by name, and the address."""
+    calls = {}
     monkeypatch.setattr(
         "retriever.mcp.server.make_server",
-        lambda indexes, version: found.update(
+        lambda indexes, version: calls.update(
             indexes={name: index.folder for name, index in indexes.items()}
         ),
     )
-    monkeypatch.setattr("retriever.mcp.server.serve_stdio", lambda _: found.update(http=None))
+    monkeypatch.setattr("retriever.mcp.server.serve_stdio", lambda _: calls.update(http=None))
 
     def serve_http(server, host, port, token, ready):
-        found["http"] = (host, port, token)
+        calls["http"] = (host, port, token)
         ready()
 
     monkeypatch.setattr("retriever.mcp.server.serve_http", serve_http)
-    return found
+    return calls
 
 
 @pytest.fixture
 def folders(tmp_path, fake_encoder):
-    made = [tmp_path / name for name in ("wiki.index", "papers", "other/papers")]
-    for folder in made:
+    paths = [tmp_path / name for name in ("wiki.index", "papers", "other/papers")]
+    for folder in paths:
         folder.parent.mkdir(exist_ok=True)
         Index.create(folder).close()
-    return made
+    return paths
 
 
-def test_an_index_is_called_like_its_folder_or_as_the_user_says(
-    retriever, served, folders, monkeypatch
-):
+def test_mcp_names_index_after_folder_or_given_name(retriever, served, folders, monkeypatch):
     wiki, papers, other = folders
     assert retriever("mcp", wiki, papers, f"more={other}").code == 0
     assert served == {"indexes": {"wiki": wiki, "papers": papers, "more": other}, "http": None}
@@ -50,10 +48,10 @@ def test_an_index_is_called_like_its_folder_or_as_the_user_says(
     assert served["indexes"] == {"papers": papers}
 
 
-def test_what_cannot_be_served_is_refused(retriever, served, folders):
-    said = "two indexes are called 'papers': give one as NAME=INDEX"
-    refused(retriever("mcp", *folders[1:]), said)
-    refused(retriever("mcp", folders[0], "--model", "another"), "another")
+def test_mcp_refuses_indexes_it_cannot_serve(retriever, served, folders):
+    message = "two indexes are called 'papers': give one as NAME=INDEX"
+    assert_refused(retriever("mcp", *folders[1:]), message)
+    assert_refused(retriever("mcp", folders[0], "--model", "another"), "another")
     assert not served
 
 

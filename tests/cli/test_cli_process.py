@@ -53,7 +53,7 @@ def command(*arguments, code="from cli.main import main; main()"):
 
 
 def run(folder, *arguments, **options):
-    """The finished process; its standard streams are pipes."""
+    """Run a command with pipes as standard streams; return the finished process."""
     options = {"capture_output": True, "text": True, "check": False, **options}
     return subprocess.run(command(*arguments), cwd=folder, timeout=60, **options)
 
@@ -62,19 +62,19 @@ class Terminal:
     """A process whose chosen streams are one terminal, 100 columns wide."""
 
     def __init__(self, folder, arguments, *, stdout=None, **environment):
-        self._ours, theirs = pty.openpty()
-        termios.tcsetwinsize(theirs, (24, 100))
+        self._ours, terminal_end = pty.openpty()
+        termios.tcsetwinsize(terminal_end, (24, 100))
         unset = {"NO_COLOR", "RETRIEVER_INDEX", "COLUMNS"}
         kept = {name: value for name, value in os.environ.items() if name not in unset}
         self.process = subprocess.Popen(
             arguments,
             cwd=folder,
-            stdin=theirs,
-            stdout=theirs if stdout is None else stdout,
-            stderr=theirs,
+            stdin=terminal_end,
+            stdout=terminal_end if stdout is None else stdout,
+            stderr=terminal_end,
             env={**kept, "TERM": "xterm", **environment},
         )
-        os.close(theirs)
+        os.close(terminal_end)
         self.shown = ""
         self._unread = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")()
@@ -90,17 +90,17 @@ class Terminal:
         os.close(self._ours)
 
     def until(self, text):
-        """Read on to the next `text`; returns what is shown from the last one up to it."""
+        """Read up to the next `text`; return the output since the last call."""
         while text not in self._unread:
             chunk = self._read()
             assert chunk, f"the end came before {text!r}, after {self._unread!r}"
             self._unread += chunk
-        before, found, self._unread = self._unread.partition(text)
-        self.shown += before + found
-        return before + found
+        before, match, self._unread = self._unread.partition(text)
+        self.shown += before + match
+        return before + match
 
     def rest(self):
-        """Everything up to the end of the process."""
+        """Return the output up to the end of the process."""
         while chunk := self._read():
             self._unread += chunk
         self.process.wait(60)
@@ -157,7 +157,7 @@ def test_words_are_highlighted_at_a_terminal_alone(folder):
 
 
 def test_the_prompt_answers_query_after_query_with_one_model(folder):
-    """Along the way: a blank line is no query, and a long query is one line of warning."""
+    """A blank line is no query, and a long query gets one line of warning."""
     with Terminal(folder, command("query", "-k", "1", code=TOLD)) as terminal:
         terminal.until("> ")
         terminal.type("w1 w2 w3\n")
@@ -192,7 +192,7 @@ RECORDS = [{"id": str(i), "text": f"w{i % 200} " * (1 + i % 30)} for i in range(
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["index"], r"\.retriever: 3,000 added, [^\n]*\n"),
         (
@@ -202,22 +202,22 @@ RECORDS = [{"id": str(i), "text": f"w{i % 200} " * (1 + i % 30)} for i in range(
     ],
 )
 def test_progress_is_shown_on_stderr_at_a_terminal_and_nowhere_else(
-    tmp_path, tiny_models, options, said
+    tmp_path, tiny_models, options, message
 ):
     (tmp_path / "c.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     arguments = [*options, "c.jsonl", "--model", str(tiny_models["bert"])]
     with Terminal(tmp_path, command(*arguments), stdout=subprocess.PIPE) as terminal:
         terminal.rest()
-        assert re.fullmatch(said, terminal.process.stdout.read().decode())
+        assert re.fullmatch(message, terminal.process.stdout.read().decode())
         assert terminal.process.wait(60) == 0
         rates = r"(\d+)% \|[^|]+\| ([\d,]+) passages, [\d,]+/s, \d+:\d+, "
-        shown = [(int(a), int(b.replace(",", ""))) for a, b in re.findall(rates, terminal.shown)]
-    assert shown == sorted(shown)
-    assert shown
+        output = [(int(a), int(b.replace(",", ""))) for a, b in re.findall(rates, terminal.shown)]
+    assert output == sorted(output)
+    assert output
     shutil.rmtree(tmp_path / ".retriever", ignore_errors=True)
     quiet = run(tmp_path, *arguments)
     assert (quiet.returncode, quiet.stderr) == (0, "")
-    assert re.fullmatch(said, quiet.stdout)
+    assert re.fullmatch(message, quiet.stdout)
 
 
 def test_a_reader_that_leaves_early_is_no_error(folder, tmp_path):
@@ -238,14 +238,14 @@ def test_a_reader_that_leaves_early_is_no_error(folder, tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize(
-    ("arguments", "unbuffered", "said"),
+    ("arguments", "unbuffered", "message"),
     [
         (("query", "stones", "--mode", "bm25"), "", "No space left on device\n"),
         # Not taken for the index.
         (("export", "-"), "1", "<stdout>: the disk is full: "),
     ],
 )
-def test_output_that_cannot_be_written_is_one_line(folder, arguments, unbuffered, said):
+def test_output_that_cannot_be_written_is_one_line(folder, arguments, unbuffered, message):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             command(*arguments),
@@ -257,7 +257,7 @@ def test_output_that_cannot_be_written_is_one_line(folder, arguments, unbuffered
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
     assert done.returncode == 2
-    assert done.stderr.startswith(f"retriever: {said}")
+    assert done.stderr.startswith(f"retriever: {message}")
     assert done.stderr.count("\n") == 1
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.cli.conftest import found, lines
+from tests.cli.conftest import printed_json, printed_lines
 from tests.eval.qa.samples import made_set, write_set
 
 WINDOW = "::max-length=32"
@@ -32,25 +32,25 @@ def bert(tiny_models):
     return str(tiny_models["bert"])
 
 
-def test_systems_are_ranked_and_compared(retriever, dataset, model, tmp_path):
-    asked = ("-s", "bm25,cosine,hybrid:tuned", "-s", "uv:mlp", "--set", "seeds=2")
-    asked = ("eval", "qa", dataset, *asked, *model, "-m", "AP", "-m", "P@1")
+def test_eval_qa_ranks_and_compares_systems(retriever, dataset, model, tmp_path):
+    arguments = ("-s", "bm25,cosine,hybrid:tuned", "-s", "uv:mlp", "--set", "seeds=2")
+    arguments = ("eval", "qa", dataset, *arguments, *model, "-m", "AP", "-m", "P@1")
     report = tmp_path / "report"
-    told = found(retriever(*asked, "--json", "--output", report))
-    assert told == json.loads((report / "report.json").read_text())
+    printed = printed_json(retriever(*arguments, "--json", "--output", report))
+    assert printed == json.loads((report / "report.json").read_text())
     names = ["bm25", "cosine", "hybrid:tuned", "uv:mlp"]
-    assert [one["name"] for one in told["systems"]] == names
+    assert [system["name"] for system in printed["systems"]] == names
     runs = {"bm25", "cosine", "hybrid-tuned", "uv-mlp.seed-0", "uv-mlp.seed-1"}
     assert {path.stem for path in (report / "runs").iterdir()} == runs
-    rows = retriever(*asked).out.splitlines()
+    rows = retriever(*arguments).out.splitlines()
     start = rows.index("Means × 100")
     assert rows[start + 1].split()[:2] == ["system", "AP"]
     assert [row.split()[0] for row in rows[start + 2 : start + 6]] == names
-    said = "means over 9 questions; 3 questions without a relevant passage are left out"
-    assert said in rows
+    message = "means over 9 questions; 3 questions without a relevant passage are left out"
+    assert message in rows
 
 
-def test_a_second_run_encodes_nothing(retriever, dataset, model, tmp_path, monkeypatch):
+def test_second_eval_qa_run_encodes_nothing(retriever, dataset, model, tmp_path, monkeypatch):
     assert retriever("eval", "qa", dataset, *model, "-s", "cosine", "--set", "cache=no").code == 0
     cache = tmp_path / "cache"
     assert not cache.exists()
@@ -73,31 +73,31 @@ def test_a_trained_head_ranks_the_set_and_the_hits_of_an_index(retriever, datase
     assert retriever("eval", "qa", dataset, *model, "-s", head).code == 0
     index = tmp_path / "index"
     assert retriever("index", dataset / "corpus.jsonl", "-i", index, "-q", *model).code == 0
-    plain = lines(retriever("query", "w1 w2 w3", "-i", index, "-k", "20", "--json"))
-    asked = ("query", "w1 w2 w3", "-i", index, "-k", "20", "--rerank", head)
-    again = lines(retriever(*asked, "--json"))
+    plain = printed_lines(retriever("query", "w1 w2 w3", "-i", index, "-k", "20", "--json"))
+    arguments = ("query", "w1 w2 w3", "-i", index, "-k", "20", "--rerank", head)
+    again = printed_lines(retriever(*arguments, "--json"))
     assert [hit["rank"] for hit in again] == list(range(1, 21))
     assert [hit["score"] for hit in again] == sorted((hit["score"] for hit in again), reverse=True)
     first = {hit["id"]: hit["rank"] for hit in plain}
     for hit in again:
         assert hit["first_rank"] == first.get(hit["id"], hit["first_rank"])
-    assert "the reranker's" in retriever(*asked, "--explain").out
+    assert "the reranker's" in retriever(*arguments, "--explain").out
 
 
 def test_a_cross_encoder_is_trained_and_used_and_not_trained_again(
     retriever, dataset, bert, tmp_path
 ):
     folder = tmp_path / "cross"
-    asked = ("train", "cross-encoder", dataset, "-o", folder, "--model", bert, *SHORT)
-    asked += ("--epochs", "2")
-    told = found(retriever(*asked, "--json"))
-    assert [one["epoch"] for one in told["curve"]] == [0, 1, 2]
-    written = (folder / "model.safetensors").stat().st_mtime_ns
-    assert retriever(*asked).code == 0
-    before = told["curve"][0]["dev"]
-    ending = f"epoch {told['kept_epoch']}; {100 * before:.2f} before training\n"
-    assert retriever(*asked).out.endswith(ending)
-    assert (folder / "model.safetensors").stat().st_mtime_ns == written
+    arguments = ("train", "cross-encoder", dataset, "-o", folder, "--model", bert, *SHORT)
+    arguments += ("--epochs", "2")
+    printed = printed_json(retriever(*arguments, "--json"))
+    assert [epoch["epoch"] for epoch in printed["curve"]] == [0, 1, 2]
+    write_time = (folder / "model.safetensors").stat().st_mtime_ns
+    assert retriever(*arguments).code == 0
+    before = printed["curve"][0]["dev"]
+    ending = f"epoch {printed['kept_epoch']}; {100 * before:.2f} before training\n"
+    assert retriever(*arguments).out.endswith(ending)
+    assert (folder / "model.safetensors").stat().st_mtime_ns == write_time
     ranked = retriever("eval", "qa", dataset, "-s", folder, "-m", "AP", "--json")
     assert ranked.code == 0, ranked.err
 
@@ -106,19 +106,19 @@ def test_a_cross_encoder_is_trained_on_from_its_head_and_without_what_another_se
     retriever, dataset, model, bert, tmp_path
 ):
     first, second = tmp_path / "first", tmp_path / "second"
-    asked = ("train", "cross-encoder", dataset, "--json", "--epochs", "1")
-    start = retriever(*asked, *SHORT, "--output", first, "--model", bert)
+    arguments = ("train", "cross-encoder", dataset, "--json", "--epochs", "1")
+    start = retriever(*arguments, *SHORT, "--output", first, "--model", bert)
     assert start.code == 0, start.err
-    still = ("--set", "learning-rate=1e-12", "--set", "head-learning-rate=1e-12")
+    frozen = ("--set", "learning-rate=1e-12", "--set", "head-learning-rate=1e-12")
     other = write_set(tmp_path / "other", *(made_set(split) for split in ("dev", "test")))
-    one = made_set("train", answered=0.75).questions[2]
-    (other / "queries.dev.jsonl").write_text(json.dumps({"id": "q0", "text": one.text}) + "\n")
+    question = made_set("train", answered=0.75).questions[2]
+    (other / "queries.dev.jsonl").write_text(json.dumps({"id": "q0", "text": question.text}) + "\n")
     (other / "candidates.dev.jsonl").write_text(
         json.dumps({"qid": "q0", "candidates": ["dev-d0"]}) + "\n"
     )
     (other / "qrels.dev.tsv").write_text("q0 0 dev-d0 1\n")
     done = retriever(
-        *asked, "--output", second, "--model", first, *still, "--set", "tolerance=1",
+        *arguments, "--output", second, "--model", first, *frozen, "--set", "tolerance=1",
         "--without", other, "--set", "max-length=40",
     )  # fmt: skip
     assert done.code == 0, done.err

@@ -13,7 +13,7 @@ import pytest
 
 from retriever import Index
 from retriever.index import watched
-from tests.cli.conftest import found, lines, refused
+from tests.cli.conftest import assert_refused, printed_json, printed_lines
 from tests.retriever.documents.source_samples import DAMAGED, write
 from tests.retriever.index.moving_samples import word_vectors
 
@@ -27,7 +27,7 @@ def notes(tmp_path, fake_encoder):
     return tmp_path / "notes"
 
 
-def test_a_renamed_and_a_removed_file(notes, retriever):
+def test_refresh_follows_renamed_and_removed_files(notes, retriever):
     write(notes / "c.zip", "x")
     done = retriever("index", "notes")
     assert "files        2 read: 2 text\nleft out     1 .zip\n" in done.err
@@ -36,46 +36,46 @@ def test_a_renamed_and_a_removed_file(notes, retriever):
     done = retriever("refresh")
     assert done.out.startswith(".retriever: 1 added, 0 changed, 2 removed, 0 unchanged in ")
     assert done.err == "left out     1 .zip\n"
-    told = found(retriever("refresh", "--json"))
-    assert told.pop("seconds") >= 0
-    assert told.pop("files")["read"] == {}
-    assert told == {**COUNTS, "added": 0, "changed": 0, "removed": 0, "unchanged": 1} | {
+    report = printed_json(retriever("refresh", "--json"))
+    assert report.pop("seconds") >= 0
+    assert report.pop("files")["read"] == {}
+    assert report == {**COUNTS, "added": 0, "changed": 0, "removed": 0, "unchanged": 1} | {
         "files_left_out": {".zip": 1}
     }
 
 
-def test_pruning_needs_no_memory(notes, retriever):
+def test_index_prune_works_without_source_memory(notes, retriever):
     retriever("index", "notes")
     os.remove(".retriever/index.sqlite-sources")
     (notes / "b.txt").rename(notes / "d.txt")
-    told = found(retriever("index", "notes", "--prune", "--exclude", "*.md", "--json"))
-    assert (told["added"], told["deleted"], told["files_left_out"]) == (1, 1, {})
+    report = printed_json(retriever("index", "notes", "--prune", "--exclude", "*.md", "--json"))
+    assert (report["added"], report["deleted"], report["files_left_out"]) == (1, 1, {})
     assert retriever("refresh", "-q") == (0, "", "")
 
 
 def test_a_missing_source_is_refused_or_pruned(notes, retriever, write_jsonl):
     retriever("index", "notes", write_jsonl({"id": "c", "text": "text"}))
     notes.rename(notes.with_name("moved"))
-    refused(retriever("refresh"), "notes does not exist; nothing was changed", "--prune")
-    refused(retriever("query", "apples", "--refresh"), "nothing was changed")
-    assert found(retriever("query", "apples", "--mode", "bm25", "--json"))["id"] == "a.txt"
-    assert found(retriever("refresh", "--prune", "--json"))["removed"] == 2
-    refused(retriever("index", "no.index", "--watch"), "no.index: no such file")
+    assert_refused(retriever("refresh"), "notes does not exist; nothing was changed", "--prune")
+    assert_refused(retriever("query", "apples", "--refresh"), "nothing was changed")
+    assert printed_json(retriever("query", "apples", "--mode", "bm25", "--json"))["id"] == "a.txt"
+    assert printed_json(retriever("refresh", "--prune", "--json"))["removed"] == 2
+    assert_refused(retriever("index", "no.index", "--watch"), "no.index: no such file")
 
 
 def test_a_query_refreshes_first(notes, retriever):
     retriever("index", "notes")
     write(notes / "c.txt", "Plums are blue.")
     done = retriever("query", "plums", "--refresh", "--mode", "bm25", "--json")
-    assert found(done)["id"] == "c.txt"
+    assert printed_json(done)["id"] == "c.txt"
     assert done.err == ".retriever: 1 added, 0 changed, 0 removed\n"
 
 
-def test_one_command_from_a_folder_to_an_answer(notes, retriever, tmp_path):
+def test_query_in_folder_builds_index_and_answers(notes, retriever, tmp_path):
     write(notes / "bad.txt", DAMAGED)
-    asked = ("query", "apples", "--in", "notes", "--mode", "bm25", "--json")
-    first = retriever(*asked)
-    assert found(first)["id"] == "a.txt"
+    arguments = ("query", "apples", "--in", "notes", "--mode", "bm25", "--json")
+    first = retriever(*arguments)
+    assert printed_json(first)["id"] == "a.txt"
     [place] = (tmp_path / "cache/folders").iterdir()
     assert first.err.startswith(f"notes: indexing in {place}\n")
     assert first.err.endswith("notes: 2 documents indexed\n")
@@ -83,36 +83,36 @@ def test_one_command_from_a_folder_to_an_answer(notes, retriever, tmp_path):
     write(notes / "a.txt", "Plums are blue.")
     write(notes / "bad.txt", "Apples are red.")
     again = retriever("query", "apples", "--in", f"{notes}/", "--mode", "bm25", "--json")
-    assert [hit["id"] for hit in lines(again)] == ["bad.txt"]
+    assert [hit["id"] for hit in printed_lines(again)] == ["bad.txt"]
     assert again.err == f"{place}: 1 added, 1 changed, 0 removed\n"
-    refused(retriever(*asked, "-i", "my.index"), "give either --in or --index")
-    refused(retriever("query", "x", "--in", "-"), "found standard input")
-    refused(retriever("query", "x", "--in", "nowhere"), "nowhere: no such file or folder")
+    assert_refused(retriever(*arguments, "-i", "my.index"), "give either --in or --index")
+    assert_refused(retriever("query", "x", "--in", "-"), "found standard input")
+    assert_refused(retriever("query", "x", "--in", "nowhere"), "nowhere: no such file or folder")
     assert len(list((tmp_path / "cache/folders").iterdir())) == 1
 
 
 def modes(folder):
-    """The permissions of a folder, of those below it, and of files."""
+    """Return (is a folder, permissions) of all paths in a folder."""
     paths = [folder, *folder.rglob("*")]
     return {(path.is_dir(), oct(path.stat().st_mode & 0o777)) for path in paths}
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077])
 def test_the_index_of_a_query_is_private(notes, retriever, tmp_path, umask):
-    asked = ("query", "apples", "--in", "notes", "--mode", "bm25", "--json")
+    arguments = ("query", "apples", "--in", "notes", "--mode", "bm25", "--json")
     place = tmp_path / "cache/folders"
     before = os.umask(umask)
     try:
-        first = retriever(*asked)
-        assert found(first)["id"] == "a.txt"
+        first = retriever(*arguments)
+        assert printed_json(first)["id"] == "a.txt"
         assert modes(place) == {(True, "0o700"), (False, "0o600")}
         write(notes / "c.txt", "Apples are green.")
-        retriever(*asked)
+        retriever(*arguments)
         assert modes(place) == {(True, "0o700"), (False, "0o600")}
         # One of an earlier release.
         for path in (place, *place.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        assert len(lines(retriever(*asked))) == 2
+        assert len(printed_lines(retriever(*arguments))) == 2
         assert modes(place) == {(True, "0o700"), (False, "0o600")}
         # What the user asks for is as the user has it.
         write(tmp_path / "queries.txt", "apples\n")
@@ -129,17 +129,17 @@ def test_a_source_with_a_name_that_is_long_or_not_utf8_can_be_asked(retriever, t
         write(notes.parent / name / "a.txt", "Apples are red.")
         for _ in range(2):
             done = retriever("query", "apples", "--in", name, "--mode", "bm25", "--json")
-            assert found(done)["id"] == "a.txt"
+            assert printed_json(done)["id"] == "a.txt"
     assert len(list((tmp_path / "cache/folders").iterdir())) == len(names)
     retriever("index", names[-1])
     write(notes.parent / names[-1] / "b.txt", "Pears are green.")
-    assert found(retriever("refresh", "--json"))["added"] == 1
+    assert printed_json(retriever("refresh", "--json"))["added"] == 1
     records = write(notes.parent / os.fsdecode(b"\xff.jsonl"), '{"id": "r", "text": "one"}\n' * 2)
-    refused(retriever("index", str(records)), "the id 'r' was given before, at ")
+    assert_refused(retriever("index", str(records)), "the id 'r' was given before, at ")
     for name in (os.fsdecode(b"\xff.md"), "l" * 250 + ".md"):
         write(notes.parent / name, "Apples are red.")
     done = retriever("query", "apples", "--in", "l" * 250 + ".md", "--mode", "bm25", "--json")
-    assert found(done)["passage"] == "Apples are red."
+    assert printed_json(done)["passage"] == "Apples are red."
     done = retriever("query", "x", "--in", os.fsdecode(b"\xff.md"))
     assert done.code == 2
     assert done.err.endswith("\\udcff.md': the file's name is not UTF-8; rename it\n")

@@ -1,6 +1,6 @@
-"""What `eval`, `train`, `inspect` and `make` refuse: one line, exit code 2, and nothing is written.
+"""Refusals of `eval`, `train`, `inspect` and `make`: one line, exit code 2, no files written.
 
-Refusals of the library are tested with it; here is one of each kind, and those of the commands.
+The tests of the library cover its refusals; here is one of each kind and the commands' own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shlex
 import pytest
 
 from retriever.encoders import Encoder
-from tests.cli.conftest import refused
+from tests.cli.conftest import assert_refused
 from tests.eval.qa.samples import made_set, write_set
 from tests.eval.sentences.sentence_samples import write_pairs, write_probe, write_sts, write_task
 
@@ -111,21 +111,25 @@ def inside(samples, tmp_path, monkeypatch):
     return samples
 
 
-@pytest.mark.parametrize(("line", "said"), REFUSED, ids=[ascii(line) for line, _ in REFUSED])
-def test_a_refusal_is_one_line(retriever, inside, tiny_models, line, said):
+@pytest.mark.parametrize(("line", "message"), REFUSED, ids=[ascii(line) for line, _ in REFUSED])
+def test_evaluation_and_training_refusals_are_one_line_and_write_nothing(
+    retriever, inside, tiny_models, line, message
+):
     before = sorted(inside.rglob("*"))
     model = str(tiny_models["bert"])
-    asked = shlex.split(line.replace("MODEL", model))
-    if asked[0] not in ("train", "inspect", "make"):
-        asked.insert(0, "eval")
-    if "MODEL" not in line and asked[1] not in ("compare", "static", "meta", "probing"):
-        asked += ["--model", model]
-    refused(retriever(*asked), said)
+    arguments = shlex.split(line.replace("MODEL", model))
+    if arguments[0] not in ("train", "inspect", "make"):
+        arguments.insert(0, "eval")
+    if "MODEL" not in line and arguments[1] not in ("compare", "static", "meta", "probing"):
+        arguments += ["--model", model]
+    assert_refused(retriever(*arguments), message)
     assert sorted(inside.rglob("*")) == before
 
 
-@pytest.mark.parametrize("asked", ["transfer texts.tsv", "probe probe.txt"])
-def test_without_the_extra_it_is_named(retriever, inside, tiny_models, monkeypatch, asked):
+@pytest.mark.parametrize("arguments", ["transfer texts.tsv", "probe probe.txt"])
+def test_command_without_its_extra_is_refused_with_pip_command(
+    retriever, inside, tiny_models, monkeypatch, arguments
+):
     monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
-    done = retriever("eval", *asked.split(), "--model", tiny_models["bert"])
-    refused(done, 'pip install "layer-retriever[sentences]"')
+    done = retriever("eval", *arguments.split(), "--model", tiny_models["bert"])
+    assert_refused(done, 'pip install "layer-retriever[sentences]"')

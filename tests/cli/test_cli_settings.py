@@ -1,4 +1,4 @@
-"""What `eval` and `train` ask of the library: options are its settings; where data sets are."""
+"""Options of `eval` and `train` reach the library as settings; paths of data sets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from retriever.training import (
     HeadTrainingSettings,
     SamplingSettings,
 )
-from tests.cli.conftest import refused
+from tests.cli.conftest import assert_refused
 
 DATA = Path("data")
 CACHED = Loading(cache=Path("cache"))
@@ -218,18 +218,18 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("line", "function", "settings"), ASKED, ids=[one[0] for one in ASKED])
-def test_options_are_settings_of_the_library(
+@pytest.mark.parametrize(("line", "function", "settings"), ASKED, ids=[case[0] for case in ASKED])
+def test_options_reach_library_as_settings(
     retriever, tmp_path, monkeypatch, line, function, settings
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RETRIEVER_CACHE", "cache")
     DATA.mkdir()
     Path("c.txt").write_text("w1 w2\n")
-    asked = []
+    call_arguments = []
 
     def note(*arguments, **keywords):
-        asked.extend([*arguments, *keywords.values()])
+        call_arguments.extend([*arguments, *keywords.values()])
         raise click.exceptions.Exit(17)
 
     for module in (evaluation, meta, static):
@@ -237,8 +237,8 @@ def test_options_are_settings_of_the_library(
             monkeypatch.setattr(module, function, note)
     done = retriever(*shlex.split(line))
     assert done.code == 17, done.err
-    (found,) = [one for one in asked if isinstance(one, type(settings))]
-    assert found == settings
+    (bound,) = [argument for argument in call_arguments if isinstance(argument, type(settings))]
+    assert bound == settings
 
 
 @pytest.fixture
@@ -253,8 +253,8 @@ def sets(tmp_path, monkeypatch):
 def test_a_path_that_exists_is_taken_before_the_one_in_the_folder_of_data_sets(
     sets, monkeypatch, retriever
 ):
-    for asked in (("eval", "sts", "stsb"), ("train", "encoder", "stsb", "--output", "e")):
-        refused(retriever(*asked), f"{sets / 'stsb'}: expected")
+    for arguments in (("eval", "sts", "stsb"), ("train", "encoder", "stsb", "--output", "e")):
+        assert_refused(retriever(*arguments), f"{sets / 'stsb'}: expected")
     assert data_set(Path("both")) == Path("both")
     assert data_set(Path("stsb")) == data_set(sets / "stsb") == sets / "stsb"
     monkeypatch.delenv("RETRIEVER_DATA")

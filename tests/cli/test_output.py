@@ -20,7 +20,7 @@ from retriever.search import Hit, SearchSettings, search_settings
 
 
 def cells(text):
-    """The width of text without combining characters, from the Unicode database."""
+    """Return the width of text without combining characters, from the Unicode database."""
     return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
 
 
@@ -35,10 +35,10 @@ def hit(passage, **more):
 def test_long_lines_of_wide_characters_fit_the_terminal():
     passage = "日本語の文章。" * 40
     for full in (False, True):
-        shown = hit_text(hit(passage), [], cells=60, styled=False, full=full).splitlines()
-        assert max(map(cells, shown)) <= 60
-        assert len(shown) == (5 if not full else 12)
-        assert ("…" in shown[-1]) != full
+        output = hit_text(hit(passage), [], cells=60, styled=False, full=full).splitlines()
+        assert max(map(cells, output)) <= 60
+        assert len(output) == (5 if not full else 12)
+        assert ("…" in output[-1]) != full
 
 
 def test_an_excerpt_shows_the_highlights_and_styles_only_them():
@@ -93,20 +93,22 @@ def test_an_explanation_says_how_the_score_is_made(given, how):
 def test_narrow_text_is_wrapped_as_text_of_any_width(text, cells):
     indent = " " * 5
     wide = wcwidth.wrap(text, cells, initial_indent=indent, subsequent_indent=indent)
-    shown = hit_text(hit(text), [], cells=cells, styled=False, full=True)
-    assert shown.split("\n")[1:] == [line.rstrip() for line in wide]
+    output = hit_text(hit(text), [], cells=cells, styled=False, full=True)
+    assert output.split("\n")[1:] == [line.rstrip() for line in wide]
 
 
 def test_a_hit_shows_lines_behind_its_id_and_the_rest_of_its_place_behind_its_title():
     place = Place(("3", "4"), ("Methods", "Sampling"), (120, 141), None)
-    shown = hit_text(hit("Text.", place=place, title="T"), [], cells=60, styled=False, full=False)
-    assert shown.splitlines()[0] == "  1  0.5000  文書:120-141  T  pages 3-4, Methods › Sampling"
+    output = hit_text(hit("Text.", place=place, title="T"), [], cells=60, styled=False, full=False)
+    assert output.splitlines()[0] == "  1  0.5000  文書:120-141  T  pages 3-4, Methods › Sampling"
     # A first heading that is the title is not shown again.
-    shown = hit_text(hit("Text.", place=place, title="Methods"), [], cells=60, styled=False, full=0)
-    assert shown.splitlines()[0].endswith("  Methods  pages 3-4, Sampling")
+    output = hit_text(
+        hit("Text.", place=place, title="Methods"), [], cells=60, styled=False, full=0
+    )
+    assert output.splitlines()[0].endswith("  Methods  pages 3-4, Sampling")
     one = replace(place, pages=None, headings=(), lines=(7, 7))
-    shown = hit_text(hit("Text.", place=one), [], cells=60, styled=False, full=False)
-    assert shown.splitlines()[0] == "  1  0.5000  文書:7"
+    output = hit_text(hit("Text.", place=one), [], cells=60, styled=False, full=False)
+    assert output.splitlines()[0] == "  1  0.5000  文書:7"
 
 
 class Terminal(io.StringIO):

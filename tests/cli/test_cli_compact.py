@@ -1,4 +1,4 @@
-"""Search structures: rebuild, info, recall, long builds; `doctor`, and `retriever` alone."""
+"""`compact` and search structures, `doctor`, and `retriever` without arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from cli.main import start_lines
 from indexes.folder.connection import write_setting
 from retriever import Index, StructureSettings
-from tests.cli.conftest import found, refused
+from tests.cli.conftest import assert_refused, printed_json
 
 WORDS = [f"w{number}" for number in range(60)]
 
@@ -33,10 +33,10 @@ def indexed(retriever, write_jsonl):
 
 
 def segments(retriever):
-    return found(retriever("info", "--json"))["segments"]
+    return printed_json(retriever("info", "--json"))["segments"]
 
 
-def test_rebuilding_says_before_what_it_takes(retriever, indexed):
+def test_compact_prints_cost_before_rebuilding(retriever, indexed):
     done = retriever("compact", "--index-type", "ivf")
     (takes,) = done.err.splitlines()
     assert "building their search structure (ivf), which takes up to " in takes
@@ -47,22 +47,20 @@ def test_rebuilding_says_before_what_it_takes(retriever, indexed):
     assert (plan.name, plan.factory) == ("ivf-sq8", "IVF7,SQ8")
     assert (plan.memory_bytes, plan.build_bytes) == (8_848, 28_048)
     assert "too few to train a product quantizer" in plan.reasons[1]
-    rebuilt = found(retriever("compact", "--index-type", "flat", "--json"))
+    rebuilt = printed_json(retriever("compact", "--index-type", "flat", "--json"))
     assert rebuilt == {"index_type": "flat", "segments": segments(retriever)}
 
 
-def test_nonsense_is_refused_before_anything_is_said(retriever, indexed):
+def test_compact_refuses_bad_index_type_or_memory_without_changes(retriever, indexed):
     before = segments(retriever)
     for name in ("nonsense", " "):
-        refused(retriever("compact", "--index-type", name), repr(name), "ivf-pq")
+        assert_refused(retriever("compact", "--index-type", name), repr(name), "ivf-pq")
     for size in ("2 dozen", "0.5"):
-        refused(retriever("compact", "--set", f"memory={size}"), "memory: expected", size)
+        assert_refused(retriever("compact", "--set", f"memory={size}"), "memory: expected", size)
     assert segments(retriever) == before
 
 
-def test_info_shows_each_segment_with_what_was_measured(
-    retriever, indexed, write_jsonl, monkeypatch
-):
+def test_info_shows_measured_recall_of_each_segment(retriever, indexed, write_jsonl, monkeypatch):
     retriever("compact", "--index-type", "IVF8,SQ8", "--set", "memory=2.5 gb")
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
     retriever("index", write_jsonl(*records(5, seed=1), name="more.jsonl"))
@@ -77,23 +75,23 @@ def test_info_shows_each_segment_with_what_was_measured(
     assert recall.endswith("1.0000 (8)")
     assert second.split()[1] == "5"
     assert second.endswith("  flat")
-    found = segments(retriever)
-    assert [one["structure"] for one in found] == ["IVF8,SQ8", "flat"]
-    assert found[0]["recall"][-1] == {"effort": 8, "recall": 1.0}
+    rows = segments(retriever)
+    assert [segment["structure"] for segment in rows] == ["IVF8,SQ8", "flat"]
+    assert rows[0]["recall"][-1] == {"effort": 8, "recall": 1.0}
 
 
-def test_a_recall_is_reached_or_refused_in_one_line(retriever, write_jsonl, monkeypatch):
+def test_query_reaches_asked_recall_or_refuses_in_one_line(retriever, write_jsonl, monkeypatch):
     # A code of half a byte cannot tell 16 dimensions apart; more effort would scan all vectors.
     monkeypatch.setattr("indexes.vectors.search._OTHER_EFFORTS", (1,))
     retriever("index", write_jsonl(*records(2000)))
     retriever("compact", "--index-type", "PQ1x4")
     (segment,) = segments(retriever)
-    best = max(segment["recall"], key=lambda one: one["recall"])
+    best = max(segment["recall"], key=lambda row: row["recall"])
     assert 0 < best["recall"] < 0.99
     query = ("query", "w1 w2 w3", "--json", "-k", "3", "--mode", "dense", "--set")
     enough = retriever(*query, f"recall={best['recall'] * 0.99}")
     assert (enough.code, enough.err, len(enough.out.splitlines())) == (0, "", 3)
-    refused(
+    assert_refused(
         retriever(*query, "recall=0.99"),
         "recall 0.99: ",
         f"{best['recall']:.4f}, at effort {best['effort']}",
@@ -101,7 +99,7 @@ def test_a_recall_is_reached_or_refused_in_one_line(retriever, write_jsonl, monk
     )
 
 
-def test_a_build_is_announced_by_every_command_that_merges(
+def test_every_merging_command_announces_structure_build(
     retriever, indexed, write_jsonl, monkeypatch
 ):
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
@@ -121,43 +119,43 @@ def test_a_build_is_announced_by_every_command_that_merges(
         )
 
 
-def test_a_run_ends_with_the_structure_that_its_size_deserves_and_says_so(
+def test_index_run_ends_with_structure_for_its_size_and_announces_it(
     retriever, write_jsonl, monkeypatch
 ):
     monkeypatch.setattr("indexes.vectors.choice.FLAT_LIMIT", 1000)
     first = retriever("index", write_jsonl(*records(1500)), "--no-compact", "--json")
-    assert found(first)["merged_segments"] == 0
-    assert [one["structure"] for one in segments(retriever)] == ["flat"]
+    assert printed_json(first)["merged_segments"] == 0
+    assert [row["structure"] for row in segments(retriever)] == ["flat"]
     # Nothing is new in the second run, which does what the first one left undone.
     done = retriever("index", write_jsonl(*records(1500)))
     assert "1,500 unchanged" in done.out
     assert "s of it to merge 1 segment;" in done.out
     announced = done.err.splitlines()[-1]
     assert "merging 1,500 passages and building their search structure (ivf-sq8)" in announced
-    assert [one["structure"] for one in segments(retriever)] == ["ivf-sq8"]
+    assert [row["structure"] for row in segments(retriever)] == ["ivf-sq8"]
     assert retriever("verify").code == 0
 
 
 def kinds(outcome):
-    return [one["kind"] for one in json.loads(outcome.out)["findings"]]
+    return [finding["kind"] for finding in json.loads(outcome.out)["findings"]]
 
 
-def test_languages_counted_by_an_earlier_release_are_no_damage(
+def test_verify_notes_language_counts_of_earlier_release_as_no_damage(
     retriever, fake_encoder, write_jsonl
 ):
     assert retriever("index", write_jsonl(*records(3)), "--quiet").code == 0
     with closing(sqlite3.connect(".retriever/index.sqlite")) as database, database:
         database.execute("UPDATE passages SET languages = NULL")
         write_setting(database, "languages", {"english": 3, "german": 200})
-    said = "an earlier release stored 3 passages and counts the languages of deleted ones too"
+    message = "an earlier release stored 3 passages and counts the languages of deleted ones too"
     sound = retriever("verify")
     assert (sound.code, sound.out) == (0, ".retriever: sound\n")
-    assert sound.err == f"note: .retriever: {said}; `retriever compact` counts them again\n"
+    assert sound.err == f"note: .retriever: {message}; `retriever compact` counts them again\n"
     doctor = retriever("doctor")
     assert doctor.code == 1
-    assert f"languages: {said}\n  mend it: retriever compact -i .retriever\n" in doctor.out
+    assert f"languages: {message}\n  mend it: retriever compact -i .retriever\n" in doctor.out
     assert retriever("compact").code == 0
-    assert found(retriever("info", "--json"))["languages"] == {"english": 3}
+    assert printed_json(retriever("info", "--json"))["languages"] == {"english": 3}
     assert (retriever("verify").err, retriever("doctor").code) == ("", 0)
     with closing(sqlite3.connect(".retriever/index.sqlite")) as database, database:
         write_setting(database, "languages", {"english": 2})
@@ -167,7 +165,7 @@ def test_languages_counted_by_an_earlier_release_are_no_damage(
     assert retriever("verify").code == 0
 
 
-def test_terms_of_an_earlier_release_are_named_with_what_brings_others(
+def test_terms_of_earlier_release_are_noted_with_reindex_command(
     retriever, fake_encoder, write_jsonl
 ):
     corpus = write_jsonl(*records(3), {"id": "x", "text": "written in C++, see e-mail 4.5.6"})
@@ -189,12 +187,14 @@ def test_terms_of_an_earlier_release_are_named_with_what_brings_others(
     assert retriever("query", "C++", "--mode", "bm25").code == 0
 
 
-def test_doctor_names_what_is_stale_and_damaged(retriever, fake_encoder, tmp_path, monkeypatch):
+def test_doctor_names_stale_sources_missing_extras_and_damage(
+    retriever, fake_encoder, tmp_path, monkeypatch
+):
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "a.txt").write_text("Apples are red.")
     assert retriever("index", "notes", "--quiet").code == 0
-    assert found(retriever("doctor", "--json"))["findings"] == []
+    assert printed_json(retriever("doctor", "--json"))["findings"] == []
     assert retriever("doctor").out.endswith("\n.retriever: sound, and nothing is missing\n")
     (notes / "b.txt").write_text("Pears are green.")
     stale = retriever("doctor")
@@ -219,12 +219,14 @@ def test_doctor_names_what_is_stale_and_damaged(retriever, fake_encoder, tmp_pat
     assert (damaged.code, kinds(damaged)) == (3, ["damage"])
 
 
-def test_alone_at_a_terminal(retriever, standing, tmp_path, monkeypatch):
+def test_command_without_arguments_describes_nearest_index(
+    retriever, good_index, tmp_path, monkeypatch
+):
     assert retriever().code == 2
     (tmp_path / "below").mkdir()
-    shown = list(start_lines())
-    assert any(line.startswith("retriever doctor ") for line in shown)
-    assert ": 2 documents, encoder " in shown[-1]
+    output = list(start_lines())
+    assert any(line.startswith("retriever doctor ") for line in output)
+    assert ": 2 documents, encoder " in output[-1]
     monkeypatch.chdir(tmp_path / "below")
     assert list(start_lines())[-1] == f"To use it from here: -i {tmp_path}/.retriever"
     monkeypatch.setenv("RETRIEVER_INDEX", "none")

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from eval import TuneResult, read_pipeline
-from tests.cli.conftest import found, lines, refused
+from tests.cli.conftest import assert_refused, printed_json, printed_lines
 from tests.eval.sentences.sentence_samples import write_pairs
 from tests.eval.tuning.test_tuning import made, write_files
 
 
 @pytest.fixture
 def data(tmp_path):
-    corpus, asked = made(30, 24)
-    return write_files(tmp_path, corpus, asked)
+    corpus, questions = made(30, 24)
+    return write_files(tmp_path, corpus, questions)
 
 
-def test_settings_are_chosen_written_and_used(data, retriever, tiny_models, monkeypatch):
+def test_tune_writes_settings_that_index_and_query_use(data, retriever, tiny_models, monkeypatch):
     # As if they gained: these questions are too few to tell.
     monkeypatch.setattr(
         TuneResult, "recommended", lambda self: {"tuned": self.best, "simplest": self.simple}
@@ -38,18 +38,20 @@ def test_settings_are_chosen_written_and_used(data, retriever, tiny_models, monk
     assert report["scores"]["defaults"]["difference"] is None
     assert Path("out/figures/front.png").exists()
     assert retriever("index", corpus, "--config", "out/tuned.toml", "-q").code == 0
-    info = found(retriever("info", "--json"))
+    info = printed_json(retriever("info", "--json"))
     assert info["long_texts"]["context"] == tuned.passages.context
     assert info["long_texts"]["overlap"] == tuned.passages.overlap
     assert retriever("query", "w1 w2", "--config", "out/tuned.toml", "--json").code == 0
     # The same command again replaces what it wrote, and nothing else.
-    asked = ("tune", corpus, "--queries", queries, "--qrels", "no", "-o", "out")
-    refused(retriever(*asked), "no: no such file")
+    arguments = ("tune", corpus, "--queries", queries, "--qrels", "no", "-o", "out")
+    assert_refused(retriever(*arguments), "no: no such file")
     Path("out/notes.md").touch()
-    refused(retriever(*asked), "out: expected a new name, an empty folder", "found notes.md in it")
+    assert_refused(
+        retriever(*arguments), "out: expected a new name, an empty folder", "found notes.md in it"
+    )
 
 
-def test_options_win_over_a_file_of_settings(retriever, write_jsonl, fake_encoder):
+def test_query_options_override_config_file(retriever, write_jsonl, fake_encoder):
     corpus = write_jsonl(*({"id": str(n), "text": f"w{n} w1 w1 w{n % 3}"} for n in range(9)))
     assert retriever("index", corpus, "-q").code == 0
     Path("s.toml").write_text(
@@ -57,29 +59,29 @@ def test_options_win_over_a_file_of_settings(retriever, write_jsonl, fake_encode
     )
 
     def scores(*options):
-        return lines(retriever("query", "w1 w2", "--json", *options))
+        return printed_lines(retriever("query", "w1 w2", "--json", *options))
 
-    asked = ("--set", "normalization=z-score", "--set", "k1=0.5")
-    assert scores("--config", "s.toml") == scores("--alpha", "0.3", *asked)
-    assert scores("--config", "s.toml", "--alpha", "0.8") == scores("--alpha", "0.8", *asked)
-    expected = scores("--alpha", "0.3", asked[0], asked[1], "--set", "k1=2")
+    arguments = ("--set", "normalization=z-score", "--set", "k1=0.5")
+    assert scores("--config", "s.toml") == scores("--alpha", "0.3", *arguments)
+    assert scores("--config", "s.toml", "--alpha", "0.8") == scores("--alpha", "0.8", *arguments)
+    expected = scores("--alpha", "0.3", arguments[0], arguments[1], "--set", "k1=2")
     assert scores("--config", "s.toml", "--set", "k1=2") == expected
     expected = scores("--fusion", "rrf", "--set", "k1=0.5")
     assert scores("--config", "s.toml", "--fusion", "rrf") == expected
     assert scores("--config", "s.toml") != scores()
     Path("s.toml").write_text("[serach]\n")
-    refused(retriever("query", "w1", "--config", "s.toml"), "s.toml: expected", "'serach'")
+    assert_refused(retriever("query", "w1", "--config", "s.toml"), "s.toml: expected", "'serach'")
 
 
-def test_without_a_gain_the_defaults_are_kept_and_no_settings_stay(data, retriever, tiny_models):
+def test_tune_without_gain_keeps_defaults_and_removes_old_settings(data, retriever, tiny_models):
     corpus, queries, qrels = data
-    asked = ("tune", corpus, "--queries", queries, "--qrels", qrels, "-o", "out")
-    asked += ("--encoder", tiny_models["bert"], "--set", "folds=2", "--minutes", "0.02")
+    arguments = ("tune", corpus, "--queries", queries, "--qrels", qrels, "-o", "out")
+    arguments += ("--encoder", tiny_models["bert"], "--set", "folds=2", "--minutes", "0.02")
     Path("out").mkdir()
     Path("out/tuned.toml").write_text("# of an earlier run\n")
     for _ in range(2):
         # The second run takes the folder of the first, which has no settings.
-        done = retriever(*asked)
+        done = retriever(*arguments)
         assert done.code == 0, done.err
         assert "keep the defaults: no s" in done.out
         names = {path.name for path in Path("out").iterdir()}
@@ -100,7 +102,7 @@ def tune(retriever, tiny_models):
     return lambda *rest: retriever("eval", "layers", *rest, "--model", tiny_models["bert"])
 
 
-def test_the_report_shows_sets_gain_effects_and_the_encoder(tune, pairs):
+def test_eval_layers_report_shows_sets_gain_effects_and_encoder(tune, pairs):
     options = ("--set", "top=3", "--plot", "effects.svg", "--output", "report")
     done = tune(pairs["dev"], "--test", pairs["test"], *options)
     assert done.code == 0, done.err
@@ -124,20 +126,20 @@ def test_the_report_shows_sets_gain_effects_and_the_encoder(tune, pairs):
     assert "held out" not in plain.out
 
 
-def test_the_papers_protocol_merges_files_and_repeats_itself(tune, pairs):
-    asked = (pairs["dev"], pairs["test"], "--protocol", "paper", "--set", "dev-size=30")
-    asked += ("--set", "shuffles=3")
-    done = tune(*asked)
+def test_eval_layers_paper_protocol_merges_files_and_is_deterministic(tune, pairs):
+    arguments = (pairs["dev"], pairs["test"], "--protocol", "paper", "--set", "dev-size=30")
+    arguments += ("--set", "shuffles=3")
+    done = tune(*arguments)
     assert "spearman over 70 pairs of" in done.out
     assert "held out, mean over 3 shuffles (30 pairs to search on, 40 to test on):" in done.out
-    assert tune(*asked) == done
-    told = found(tune(*asked, "--set", "seed=1", "--json"))
-    assert sum(times for _, times in told["wins"]) == len(told["shuffles"]) == 3
+    assert tune(*arguments) == done
+    report = printed_json(tune(*arguments, "--set", "seed=1", "--json"))
+    assert sum(times for _, times in report["wins"]) == len(report["shuffles"]) == 3
 
 
 @pytest.mark.soak
-def test_the_search_finds_the_known_layers_of_minilm_on_stsb(retriever, stsb):
-    told = found(retriever("eval", "layers", stsb, "--json", "--device", "cpu"))
-    assert told["baseline"]["search"] == pytest.approx(0.8203, abs=5e-5)
-    assert told["best"]["layers"] == [0, 6]
-    assert told["best"]["search"] == pytest.approx(0.8238, abs=5e-5)
+def test_eval_layers_finds_known_layers_of_minilm_on_stsb(retriever, stsb):
+    report = printed_json(retriever("eval", "layers", stsb, "--json", "--device", "cpu"))
+    assert report["baseline"]["search"] == pytest.approx(0.8203, abs=5e-5)
+    assert report["best"]["layers"] == [0, 6]
+    assert report["best"]["search"] == pytest.approx(0.8238, abs=5e-5)

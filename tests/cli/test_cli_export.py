@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.cli.conftest import found, lines, refused
+from tests.cli.conftest import assert_refused, printed_json, printed_lines
 from tests.retriever.index.moving_samples import word_vectors
 
 RECORDS = [
@@ -34,18 +34,18 @@ def indexed(retriever, write_jsonl):
 
 @pytest.fixture
 def hits(retriever):
-    return lambda *arguments: lines(retriever("query", "w4 w1", "--json", *arguments))
+    return lambda *arguments: printed_lines(retriever("query", "w4 w1", "--json", *arguments))
 
 
 def test_an_export_goes_to_files_or_to_standard_output(indexed, retriever, tmp_path):
     assert retriever("export", "out.jsonl") == (0, "out.jsonl: 3 documents, 5 passages\n", "")
     printed = retriever("export", "-")
     assert (printed.err, printed.out) == ("", (tmp_path / "out.jsonl").read_text("utf-8"))
-    assert lines(printed) == sorted(RECORDS, key=lambda record: record["id"])
+    assert printed_lines(printed) == sorted(RECORDS, key=lambda record: record["id"])
     named = retriever("export", "-", "--id-field", "key", "--text-field", "body")
-    assert lines(named)[0] == {"key": "a", "body": RECORDS[1]["text"]}
+    assert printed_lines(named)[0] == {"key": "a", "body": RECORDS[1]["text"]}
     assert retriever("export", "out.jsonl", "--quiet") == (0, "", "")
-    assert found(retriever("export", "out.npy", "--json")) == {
+    assert printed_json(retriever("export", "out.npy", "--json")) == {
         "documents": 3,
         "passages": 5,
         "files": ["out.npy", "out.ids.jsonl", "out.encoder.json"],
@@ -56,24 +56,24 @@ def test_an_export_goes_to_files_or_to_standard_output(indexed, retriever, tmp_p
 def test_an_export_with_vectors_makes_an_index_that_answers_the_same(
     indexed, retriever, hits, tmp_path, monkeypatch
 ):
-    said = "out.jsonl: 3 documents, 5 passages; beside it out.encoder.json\n"
-    assert retriever("export", "out.jsonl", "--vectors").out == said
+    message = "out.jsonl: 3 documents, 5 passages; beside it out.encoder.json\n"
+    assert retriever("export", "out.jsonl", "--vectors").out == message
     done = retriever("import", "out.jsonl", "-i", "two")
     assert done == (0, "two: 3 added, 0 updated, 0 unchanged; 5 vectors stored\n", "")
     stdin = io.TextIOWrapper(io.BytesIO((tmp_path / "out.jsonl").read_bytes()))
     monkeypatch.setattr(sys, "stdin", stdin)
-    piped = found(retriever("import", "-", "-i", "three", *ONE, "--json"))
+    piped = printed_json(retriever("import", "-", "-i", "three", *ONE, "--json"))
     counts = {"added": 3, "passages": 5, "split": 1}
     assert {name: count for name, count in piped.items() if count} == counts
     assert hits("-i", "two") == hits("-i", "three") == hits()
 
 
-def test_import_says_which_vectors_it_changed_and_what_it_skipped(retriever, write_jsonl, tmp_path):
+def test_import_notes_scaled_vectors_and_skipped_documents(retriever, write_jsonl, tmp_path):
     records = [{"doc": str(i), "body": text} for i, text in enumerate(["w1", " ", "w2"])]
     fields = ("--id-field", "doc", "--text-field", "body", "--set", "stop-words=no")
     fielded = write_jsonl(*({**one, "v": [2, 0, 0, 0, 0]} for one in records), name="v.jsonl")
     np.save(tmp_path / "v.npy", np.eye(2, 5, dtype=np.float32))
-    for folder, source, options, where, said in (
+    for folder, source, options, where, message in (
         ("i", fielded, ("--set", "vector-field=v"), "1", "note: 2 vectors scaled to length 1"),
         ("j", write_jsonl(*records), ("--vectors", "v.npy"), f"{tmp_path}/corpus.jsonl:2", ""),
     ):
@@ -82,8 +82,8 @@ def test_import_says_which_vectors_it_changed_and_what_it_skipped(retriever, wri
             done = retriever("import", source, *TWO, *fields, *options, "-i", folder)
         added = f"{folder}: 2 added, 0 updated, 0 unchanged, 1 empty; 2 vectors stored\n"
         assert done.out == added
-        assert done.err.startswith(said)
-        info = found(retriever("info", "-i", folder, "--json"))
+        assert done.err.startswith(message)
+        info = printed_json(retriever("info", "-i", folder, "--json"))
         assert info["analyzer"]["stop_words"] is False
 
 
@@ -102,40 +102,42 @@ REFUSED = [
 ]
 
 
-def test_a_refusal_is_one_line_and_changes_nothing(indexed, retriever, hits, write_jsonl, tmp_path):
+def test_export_import_reindex_refusals_are_one_line_and_change_nothing(
+    indexed, retriever, hits, write_jsonl, tmp_path
+):
     write_jsonl({"id": "a", "text": "w1", "vector": [1, 2]}, name="wrong.jsonl")
     before = hits()
-    for line, said in REFUSED:
-        refused(retriever(*shlex.split(line)), said)
+    for line, message in REFUSED:
+        assert_refused(retriever(*shlex.split(line)), message)
     assert hits() == before
     assert not list(tmp_path.glob("out*"))
 
 
-def test_a_snapshot_is_an_index(indexed, retriever, hits, tmp_path):
+def test_snapshot_answers_like_its_index(indexed, retriever, hits, tmp_path):
     done = retriever("snapshot", "copy")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("copy: 3 documents in 0 segments, generation 1; ")
     assert hits("-i", "copy") == hits()
     assert retriever("verify", "-i", "copy") == (0, "copy: sound\n", "")
-    facts = found(retriever("snapshot", "other", "--json"))
+    facts = printed_json(retriever("snapshot", "other", "--json"))
     assert facts.items() >= {"folder": "other", "documents": 3, "segments": 0}.items()
     retriever("compact")
     (tmp_path / ".retriever" / "segments" / "000001" / "vectors.npy").unlink()
-    refused(retriever("snapshot", "third"), "vectors.npy: the file is missing", code=3)
+    assert_refused(retriever("snapshot", "third"), "vectors.npy: the file is missing", code=3)
 
 
 def test_reindexing_takes_another_encoder_and_keeps_the_rest(indexed, retriever):
     retriever("index", "corpus.jsonl", "--recreate", *ONE, "--language", "german")
     done = retriever("reindex", "--on-long", "truncate", "--json")
     assert done.err == "warning: 1 document truncated to the encoder's window\n"
-    facts = found(done)
+    facts = printed_json(done)
     assert facts.pop("seconds") >= 0
     counts = {"documents": 3, "passages": 3, "resumed": 0, "split": 0, "truncated": 1}
     assert facts == {"changed": True, **counts}
     done = retriever("reindex", *TWO, "--set", "stemming=no")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(".retriever: 3 documents, 3 passages encoded in ")
-    info = found(retriever("info", "--json"))
+    info = printed_json(retriever("info", "--json"))
     assert info["encoder"]["dimensions"] == 5
     division = info["analyzer"].pop("division")
     assert info["analyzer"].pop("detection") == "words"
@@ -143,6 +145,6 @@ def test_reindexing_takes_another_encoder_and_keeps_the_rest(indexed, retriever)
     assert division in ("icu", "grams")
     assert info["analyzer"] == {"language": "german", "stemming": False, "stop_words": True}
     assert info["long_texts"]["on_long"] == "truncate"
-    same = ".retriever: nothing changes, the index has this encoder and these settings\n"
-    assert retriever("reindex", *TWO) == (0, same, "")
-    assert found(retriever("reindex", *TWO, "--json"))["changed"] is False
+    unchanged = ".retriever: nothing changes, the index has this encoder and these settings\n"
+    assert retriever("reindex", *TWO) == (0, unchanged, "")
+    assert printed_json(retriever("reindex", *TWO, "--json"))["changed"] is False
