@@ -98,7 +98,7 @@ def test_every_snowball_language_stems_or_says_what_is_missing(language):
             AnalyzerSettings(language)
 
 
-def test_what_a_language_lacks_is_told_with_the_languages_that_work():
+def test_unsupported_language_or_step_is_refused_with_alternatives():
     with pytest.raises(ConfigError, match="no stop-word list for 'tamil': turn stop words off"):
         AnalyzerSettings("tamil")
     with pytest.raises(ConfigError, match="no stemmer for 'bulgarian': turn stemming off"):
@@ -185,7 +185,7 @@ def test_memory_of_words_is_bounded_without_changing_terms(monkeypatch):
     assert len(analyzer._term_tables(("english",))) <= 3
 
 
-def test_an_analyzer_that_nobody_needs_is_freed_at_once():
+def test_unreferenced_analyzer_is_freed_without_cycle_collection():
     gc.disable()
     try:
         analyzer = Analyzer()
@@ -198,7 +198,7 @@ def test_an_analyzer_that_nobody_needs_is_freed_at_once():
         gc.enable()
 
 
-def test_a_kept_stop_list_is_used_whatever_the_languages_list_now_holds():
+def test_stored_stop_list_replaces_list_of_language():
     kept = Analyzer(AnalyzerSettings("english"), stop_list=["cat"])
     assert kept.tokens("the cat sat") == ["the", "sat"]
     same = Analyzer(AnalyzerSettings(), stop_list=sorted(Analyzer().stop_list))

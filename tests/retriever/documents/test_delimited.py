@@ -34,7 +34,7 @@ VISIBLE = CELLS.filter(lambda text: text.strip() != "")
     tab=st.booleans(),
     unix=st.booleans(),
 )
-def test_what_csv_writes_comes_back_equal(tmp_path, rows, tab, unix):
+def test_records_written_as_csv_are_read_back_equal(tmp_path, rows, tab, unix):
     path = tmp_path / ("c.tsv" if tab else "c.csv")
     with path.open("w", encoding="utf-8", newline="") as file:
         # With "\n" as line end the csv module leaves a carriage return unquoted: quote all.
@@ -100,7 +100,7 @@ def test_a_column_has_one_type_that_all_of_its_cells_fit(tmp_path, cells, kind, 
 
 
 @pytest.mark.parametrize("first", ["7", ""])
-def test_what_does_not_fit_after_the_sample_stays_a_string_and_is_counted(tmp_path, first):
+def test_cell_unfit_for_inferred_type_stays_string_and_is_counted(tmp_path, first):
     # Where the sample has no cell, the type is that of the first one.
     path = one_column(tmp_path, [first] * (SAMPLE_ROWS - 1) + ["", "7", "n/a", "8", "01234"])
     found, reader = columns(path)
@@ -114,11 +114,11 @@ def test_what_does_not_fit_after_the_sample_stays_a_string_and_is_counted(tmp_pa
     ("kind", "values"),
     [("string", ["7", "20200331"]), ("number", [7, 20200331]), ("date", ["7", "2020-03-31"])],
 )
-def test_a_type_that_is_given_is_that_of_its_column(tmp_path, kind, values):
+def test_column_has_its_explicit_type(tmp_path, kind, values):
     assert columns(one_column(tmp_path, ["7", "20200331"]), c=kind)[0] == values
 
 
-def test_types_of_what_is_no_column_of_metadata_are_refused(tmp_path):
+def test_types_of_columns_without_metadata_are_refused(tmp_path):
     path = one_column(tmp_path, ["7"])
     for name in ("d", "text"):
         with pytest.raises(SourceError, match=rf"c\.csv:1: no column '{name}' of metadata .* 'c'"):
@@ -141,7 +141,7 @@ def test_types_of_what_is_no_column_of_metadata_are_refused(tmp_path):
         min_size=2,
     )
 )
-def test_dates_are_ordered_as_strings_as_they_are_in_time(moments):
+def test_dates_as_strings_sort_chronologically(moments):
     assert sorted(moments) == sorted(moments, key=lambda one: iso_date(one.isoformat()))
 
 
@@ -154,7 +154,7 @@ def test_a_row_beyond_the_bound_is_refused_however_small_its_file_is(tmp_path, l
         read(path)
 
 
-def test_the_first_line_of_a_tsv_file_is_looked_at_once(tmp_path):
+def test_long_first_line_of_tsv_file_is_refused_in_little_time(tmp_path):
     line = "1\t" + "a" * 100_000 + "\t\n"
     started = time.perf_counter()
     with pytest.raises(SourceError, match="no text column"):
@@ -188,9 +188,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize(("content", "fields", "message"), HEADERS.values(), ids=HEADERS.keys())
-def test_what_makes_the_whole_file_unusable_is_raised_even_when_skipping(
-    tmp_path, content, fields, message
-):
+def test_unusable_file_raises_even_when_skipping(tmp_path, content, fields, message):
     path = write(tmp_path / "c.csv", content)
     refuses(path, re.escape(str(path)) + message, Fields(**fields))
 
@@ -213,7 +211,7 @@ def test_a_bad_row_is_named_with_its_line_or_skipped(tmp_path, row, message):
     names_or_skips(path, ":3", message, ["x", "y"])
 
 
-def test_a_collection_without_header_is_an_id_and_a_text_a_line(tmp_path):
+def test_tsv_without_header_has_id_and_text_per_line(tmp_path):
     content = "7\tThe \"first passage.\n\n8\tSecond: 5 o'clock\r\n9\tThird"
     found = [(one.id, one.text) for one in read(write(tmp_path / "c.tsv", content))]
     assert found == [("7", 'The "first passage.'), ("8", "Second: 5 o'clock"), ("9", "Third")]

@@ -114,7 +114,7 @@ INLINE = {
 
 
 @pytest.mark.parametrize("inline", INLINE)
-def test_what_a_reader_sees_of_a_paragraph_is_its_text(inline):
+def test_docx_text_is_visible_text_of_paragraphs(inline):
     assert read_docx(docx(paragraph(inline))).text == INLINE[inline]
 
 
@@ -140,7 +140,7 @@ def test_the_letters_of_an_equation_stand_in_their_place(equation):
     assert read_docx(docx(body)).text == f"is {OMML[equation]}"
 
 
-def test_styles_are_headings_by_name_by_outline_level_and_by_what_they_are_based_on():
+def test_docx_style_is_heading_by_name_outline_level_or_base_style():
     def styled(name: str, more: str = "") -> str:
         return paragraph(name, f'<w:pStyle w:val="{name}"/>{more}')
 
@@ -243,12 +243,12 @@ def test_rows_of_a_table_are_lines_unless_they_are_layout():
     assert [mark.label for mark in parsed.outline] == ["Head"]
 
 
-def test_a_deleted_end_of_a_paragraph_joins_it_with_the_next():
+def test_docx_deleted_paragraph_mark_joins_paragraphs():
     body = paragraph("Bees ", "<w:rPr><w:del/></w:rPr>") + paragraph("fly")
     assert read_docx(docx(body)).text == "Bees fly"
 
 
-def test_an_imported_page_is_text_and_another_import_is_a_loss():
+def test_docx_embedded_html_is_read_and_other_chunks_are_losses():
     content = docx('<w:altChunk r:id="chunk"/><w:altChunk r:id="other"/>' + paragraph("end"))
     rows = "".join(
         f'<Relationship Id="{id_}" Target="{target}" Type="{OFFICE}/aFChunk"/>'

@@ -65,7 +65,7 @@ def test_a_text_in_any_encoding_is_read_and_named(tmp_path, encoding):
         ("\ufeffnaïve".encode("utf-32-be"), "utf-32"),
     ],
 )
-def test_encodings_are_those_of_marks_or_of_short_western_texts(content, encoding):
+def test_encoding_is_detected_from_byte_order_mark_or_short_western_text(content, encoding):
     assert detect_encoding(content) == encoding
 
 
@@ -109,7 +109,7 @@ def test_damaged_utf8_is_refused_with_its_line(tmp_path, bad):
 
 
 @pytest.mark.parametrize("content", [bytes(range(256)) * 8, b"a\0b\0\0c" * 50])
-def test_what_is_no_text_is_refused(tmp_path, content):
+def test_binary_content_is_refused_as_text(tmp_path, content):
     with pytest.raises(SourceError, match=r"invalid UTF-8|NUL byte"):
         read(write(tmp_path / "program.md", content))
 
@@ -168,7 +168,7 @@ def test_a_plain_run_does_not_import_the_detector(tmp_path):
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
 
 
-def test_detection_looks_at_a_bounded_part():
+def test_encoding_detection_reads_bounded_part_of_file():
     started = time.monotonic()
     content = b"plain words\n" * 4_000_000 + TEXTS["koi8-r"].encode("koi8-r") * 50
     assert decode(content).encoding == "koi8-r"

@@ -207,7 +207,7 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_read_is_one_line_and_costs_nothing_else(tmp_path):
+def test_unreadable_file_is_one_line_and_other_files_are_read(tmp_path):
     for name, (content, _) in REFUSED.items():
         write(tmp_path / name, content() if callable(content) else content)
     write(tmp_path / "zz.txt", HONEY)
@@ -227,7 +227,7 @@ def test_what_cannot_be_read_is_one_line_and_costs_nothing_else(tmp_path):
             read(tmp_path / name)
 
 
-def test_a_slide_or_note_that_is_missing_costs_no_other():
+def test_pptx_with_missing_slide_or_note_keeps_others():
     with ZipFile(BytesIO(samples.pptx())) as old:
         parts = {name: old.read(name) for name in old.namelist()}
     del parts["ppt/slides/slide2.xml"]
@@ -237,7 +237,7 @@ def test_a_slide_or_note_that_is_missing_costs_no_other():
     assert [tuple(loss) for loss in parsed.losses] == [("parts", "1 of 2 slides are missing")]
 
 
-def test_what_gives_no_text_is_passed_over_or_empty(tmp_path):
+def test_files_without_text_are_skipped_or_counted_as_empty(tmp_path):
     write(tmp_path / "blank.pdf", b"")
     write(tmp_path / "blank.html", "<html><body></body></html>")
     write(tmp_path / "scan.pdf", samples.pdf(["", ""]))
@@ -325,7 +325,7 @@ def test_the_messages_of_a_mailbox_are_documents(tmp_path, monkeypatch):
     ]
 
 
-def test_a_file_that_takes_too_long_or_ends_its_process_costs_no_other(tmp_path, monkeypatch):
+def test_slow_or_crashing_file_is_skipped_and_others_are_read(tmp_path, monkeypatch):
     write(tmp_path / "a.pdf", samples.pdf(["slow"] * 3000))
     write(tmp_path / "b.pdf", samples.book_pdf())
     write(tmp_path / "c.txt", b"read in any case")
@@ -343,7 +343,7 @@ def test_a_file_that_takes_too_long_or_ends_its_process_costs_no_other(tmp_path,
         read(tmp_path / "b.pdf")
 
 
-def test_reading_that_is_given_up_ends_its_processes(tmp_path):
+def test_abandoned_reader_ends_its_processes(tmp_path):
     for number in range(30):
         write(tmp_path / f"{number}.pdf", samples.pdf(["x"] * 200))
     documents = iter(CorpusReader(tmp_path))
@@ -353,7 +353,7 @@ def test_reading_that_is_given_up_ends_its_processes(tmp_path):
     assert time.monotonic() - started < 5
 
 
-def test_texts_in_other_encodings_are_read_and_said(tmp_path):
+def test_texts_in_other_encodings_are_read_and_noted(tmp_path):
     text = "id,text\n1,naïve Müller\n"
     for name, encoding in (("a.md", "cp1252"), ("b.txt", "utf-16"), ("c.py", "utf-8-sig")):
         write(tmp_path / name, text.encode(encoding))

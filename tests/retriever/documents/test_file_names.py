@@ -110,7 +110,7 @@ def test_a_named_file_is_a_document_where_its_name_or_first_line_says_so(tmp_pat
     assert not any(map(is_document, ["lines", "table", "diary", "nowhere"]))
 
 
-def test_no_binary_of_this_machine_is_read_as_text():
+def test_binaries_of_system_are_not_read_as_text():
     texts = binaries = 0
     for folder in ("/usr/bin", "/usr/sbin", os.path.dirname(sys.executable)):
         if not os.path.isdir(folder):
@@ -191,7 +191,7 @@ def test_a_pattern_that_names_a_suffix_or_a_file_reads_it_as_text(tmp_path):
     assert reader.problems == [message]
 
 
-def test_what_is_left_out_is_named_with_the_way_to_read_it(tmp_path, capsys):
+def test_files_left_out_are_named_with_include_option(tmp_path, capsys):
     write(tmp_path / "a.log", "lit")
     write(tmp_path / "b.zip", "x")
     message = refuses(tmp_path, "no file of a kind that is read")

@@ -36,7 +36,7 @@ def test_a_folder_is_read_in_order_of_relative_paths_without_hidden_ones(tmp_pat
     assert reader.generated_ids == "ids are the paths relative to the folder"
 
 
-def test_folders_may_be_deeper_than_calls(tmp_path, monkeypatch):
+def test_folder_deeper_than_recursion_limit_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(1100):
         os.mkdir("a")
@@ -55,7 +55,7 @@ def test_folders_may_be_deeper_than_calls(tmp_path, monkeypatch):
             os.rmdir("a")
 
 
-def test_what_leads_out_of_a_folder_or_is_no_plain_file_is_passed_over_and_counted(tmp_path):
+def test_links_out_of_folder_and_special_files_are_skipped_and_counted(tmp_path):
     write(tmp_path / "secret.txt", "secret")
     write(tmp_path / "outside/b.txt", "outside")
     inside = tmp_path / "source"
@@ -96,7 +96,7 @@ def test_a_source_that_is_a_link_is_followed(tmp_path):
     assert reader.skipped == 0
 
 
-def test_what_cannot_be_read_below_a_folder_is_named_or_skipped(tmp_path, longest):
+def test_unreadable_path_below_folder_is_named_or_skipped(tmp_path, longest):
     write(tmp_path / "a.txt", "x")
     (tmp_path / "b.txt").symlink_to("nowhere.txt")
     (tmp_path / "c.txt").symlink_to("c.txt")
@@ -278,7 +278,7 @@ def test_the_last_ignore_file_of_a_folder_decides_and_each_reason_is_counted(tmp
     )
 
 
-def test_only_what_is_included_is_read(tmp_path):
+def test_include_and_exclude_patterns_select_files(tmp_path):
     for name in ("a.md", "b.txt", "sub/c.md", "sub/d.txt", "docs/e.txt"):
         write(tmp_path / name, "text")
     wanted = {"include": ["*.md", "docs/"], "exclude": ["/a.md"]}
@@ -307,7 +307,7 @@ HARD = "**/*a*a*/**/*a*a*/**/*a*a*z"
 @pytest.mark.parametrize(
     "pattern", [HARD, "*a" * 20 + "z", "[!b]*[!b]?*z", "a" * 200, "**/a/" * 30]
 )
-def test_no_pattern_takes_long(tmp_path, pattern):
+def test_any_ignore_pattern_matches_in_little_time(tmp_path, pattern):
     deep = tmp_path.joinpath(*["a" * 20] * 40)
     for number in range(5):
         write(deep / f"{'a' * 200}{number}.md", "text")
@@ -350,7 +350,7 @@ def test_a_folder_whose_ignore_file_cannot_be_read_is_passed_over(tmp_path):
     assert "since its .gitignore cannot be read: Permission denied" in reader.problems[0]
 
 
-def test_the_largest_counts_are_listed():
+def test_message_lists_largest_counts_of_files_left_out():
     counts = {f".s{number}": number for number in range(1, 21)}
     assert left_out_text({".gz": 12, ".html": 1200, "hidden": 12}) == (
         "1,200 .html, 12 .gz, 12 hidden"

@@ -77,7 +77,7 @@ def test_front_matter_nested_without_end_is_text(front):
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
 @pytest.mark.parametrize("kind", ["docx", "pptx", "epub", "xlsx", "odt"])
-def test_zip_entries_are_not_believed(kind, method):
+def test_zip_entry_with_false_size_is_refused(kind, method):
     part, sample, reader = {
         "docx": ("word/document.xml", samples.docx(), read_docx),
         "pptx": ("ppt/presentation.xml", samples.pptx(), read_pptx),
@@ -129,7 +129,7 @@ def test_a_zip_file_of_too_many_parts_is_not_listed():
     assert peak < 1 << 20
 
 
-def test_bookmarks_that_a_page_does_not_have_are_looked_for_in_linear_time():
+def test_missing_bookmark_titles_are_searched_in_linear_time():
     text = "abcdefgh " * 20_000
     with bounded_time(5):
         marks = _bookmark_marks(text, [("Food", 1)] * 10_000)
@@ -138,7 +138,7 @@ def test_bookmarks_that_a_page_does_not_have_are_looked_for_in_linear_time():
         _bookmark_marks("a " * 20_000, [("a " * 2_000 + "b", 1)] * 1_000)
 
 
-def test_bookmarks_are_read_for_a_while(monkeypatch):
+def test_pdf_bookmarks_are_dropped_after_time_limit(monkeypatch):
     monkeypatch.setattr("retriever.documents.kinds.pdf._BOOKMARK_SECONDS", -1)
     parsed = read_pdf(samples.book_pdf())
     assert (parsed.text, [mark.kind for mark in parsed.outline]) == (

@@ -49,7 +49,7 @@ def written(folder: Path, *lines: str | bytes, name: str = "c.jsonl") -> Path:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(records=RECORDS, ascii_only=st.booleans(), zipped=st.booleans())
-def test_what_json_writes_comes_back_equal(tmp_path, records, ascii_only, zipped):
+def test_records_written_as_json_are_read_back_equal(tmp_path, records, ascii_only, zipped):
     path = tmp_path / "c.jsonl"
     with (gzip.open if zipped else open)(path, "wt", encoding="utf-8", newline="\n") as file:
         for doc_id, text, title, metadata in records:
@@ -200,7 +200,7 @@ def test_a_line_beyond_the_bound_is_refused_or_skipped_however_small_its_file_is
     names_or_skips(path, ":2", "longer than 64 MiB", ["before", "after"])
 
 
-def test_a_late_id_is_an_error_that_names_both_lines(tmp_path):
+def test_id_after_records_without_one_is_error_naming_both_lines(tmp_path):
     path = written(tmp_path, '{"text": "x"}', '{"text": "y"}', '{"_id": "a", "text": "z"}')
     with pytest.raises(SourceError, match=r"c\.jsonl:3: .*'_id'.*first record \(.*c\.jsonl:1\)"):
         read(path)

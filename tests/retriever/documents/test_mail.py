@@ -66,7 +66,7 @@ def test_the_page_is_read_where_the_plain_text_is_a_stub(stub):
     assert text_of(multipart("alternative", part(stub), related)) == ROUTE
 
 
-def test_a_stub_without_spaces_between_words_is_seen():
+def test_mail_stub_in_script_without_spaces_is_recognized():
     page_text = "夜班火车停靠耶夫勒站，餐车七点开门，请提前预订座位。"
     assert text_of(multipart("alternative", part("请在浏览器中打开"), page(page_text))) == page_text
 
@@ -80,7 +80,7 @@ def test_a_complete_plain_text_is_read_whatever_the_markup():
     assert text_of(multipart("alternative", part(ROUTE), page(f"{ROUTE}<p>{footer}"))) == ROUTE
 
 
-def test_alternatives_that_say_different_things_are_both_read():
+def test_mail_alternatives_with_different_texts_are_both_read():
     plain = " ".join(f"ord{number}" for number in range(80))
     other = " ".join(f"word{number}" for number in range(80))
     assert text_of(multipart("alternative", part(plain), page(other))) == f"{plain}\n\n{other}"
@@ -157,7 +157,7 @@ TIMES = "Start: 2024-06-13 09:30 Europe/Oslo\nEnd: 2024-06-13 10:30 UTC"
 PEOPLE = "Organizer: Ahl, Ruth ruth@example.org\nDescription: Bring\nboots"
 
 
-def test_a_calendar_gives_what_the_other_text_does_not_say():
+def test_mail_calendar_adds_facts_missing_in_text():
     calendar = part(MEETING, "text/calendar; method=REQUEST")
     whole = f"Summary: Harbor, walkand talk\nLocation: Quay 4\n{TIMES}\n{PEOPLE}"
     assert text_of(calendar) == whole
@@ -180,7 +180,7 @@ def test_a_calendar_gives_what_the_other_text_does_not_say():
         "+OK 210 octets\r\n",
     ],
 )
-def test_what_stands_before_the_first_header_is_passed_over(before):
+def test_mail_lines_before_first_header_are_skipped(before):
     parsed = read_mail(f"{before}{HEAD}\r\nNet loft".encode())
     assert (parsed.title, parsed.text) == ("Timetable", "Net loft")
 
@@ -193,7 +193,7 @@ def test_a_file_without_headers_of_a_mail_is_refused(prose):
         read_mail(prose.encode())
 
 
-def test_the_data_below_a_mail_of_macos_are_left_out():
+def test_property_list_below_macos_mail_is_left_out():
     message = f"{HEAD}\r\nKelp for the garden.\r\n".encode()
     plist = b'<?xml version="1.0"?><plist version="1.0"><dict/></plist>\n'
     assert read_mail(b"%d\n" % len(message) + message + plist).text == "Kelp for the garden."
@@ -214,7 +214,7 @@ def losses_of(message: str) -> tuple[str, list[str]]:
     return parsed.text, [loss.detail for loss in parsed.losses]
 
 
-def test_damaged_encodings_are_read_as_far_as_they_go_and_said():
+def test_mail_with_damaged_transfer_encoding_is_read_partly_and_noted():
     transfer = "Content-Transfer-Encoding: "
     text = "Reef, buoy and beacon. " * 12
     lines = encodebytes(text.encode()).decode()
@@ -287,7 +287,7 @@ def test_parts_that_are_too_deep_or_too_many_are_named(carrier):
     assert (text.count("x"), losses) == (9_999, ["parts after the first 10,000 are not read"])
 
 
-def test_headers_are_read_as_they_are_met():
+def test_mail_headers_in_nonstandard_encodings_are_decoded():
     subject = "Subject: =?gb2312?B?" + b64encode("朱镕基".encode("gbk")).decode() + "?=\r\n\r\nx"
     assert read_mail(subject.encode()).title == "朱镕基"
     assert read_mail("Subject: Grüße aus Gävle\r\n\r\nx".encode()).title == "Grüße aus Gävle"
@@ -327,7 +327,7 @@ ODD += ["\n" * 900_000, 'X;A="b"' + ';A="b"' * 150_000, "--b \t" * 200_000]
 
 
 @pytest.mark.parametrize("text", ODD, ids=lambda text: repr(text[:7]))
-def test_no_text_of_a_mail_takes_long(text):
+def test_any_mail_text_is_read_in_little_time(text):
     started = time.monotonic()
     text_of(multipart("alternative", part(text), part(text, "text/html")))
     text_of(part(f"BEGIN:VEVENT\r\n{text}", "text/calendar"))

@@ -154,7 +154,7 @@ def test_a_label_has_no_markup_of_dialects(source, expected):
         ("<div>\n<!-- <h2>a</h2> -->\n<h2>b</h2>\n</div>", None, ["b"]),
     ],
 )
-def test_headings_of_markdown(text, title, headings):
+def test_markdown_headings_become_outline(text, title, headings):
     document = read_markdown(text)
     labels = [mark.label for mark in document.outline if mark.kind == "heading"]
     assert (document.title, labels) == (title, headings)
@@ -203,13 +203,13 @@ def test_front_matter_has_the_values_of_yaml_1_2(front, metadata):
         "+++\nnot toml\n+++\nLater.",
     ],
 )
-def test_what_is_no_front_matter_stays_in_the_text(text):
+def test_text_between_rules_without_front_matter_stays_in_text(text):
     document = read_markdown(text)
     assert (document.metadata, document.text) == ({}, text.strip())
 
 
 @pytest.mark.parametrize("front", ["---\n---", "---\n\n---", "--- \n...", "+++\n+++"])
-def test_empty_front_matter_is_nothing(front):
+def test_empty_front_matter_adds_no_metadata(front):
     document = read_markdown(f"{front}\n\n# Owl\n\nIt hunts.")
     assert (document.title, document.metadata, document.text) == ("Owl", {}, "It hunts.")
     assert [mark.kind for mark in document.outline] == ["line"]
@@ -257,7 +257,7 @@ WRAPPED = "\n".join(DATA[start : start + 76] for start in range(0, len(DATA), 76
         (f"DATA:IMAGE/PNG;BASE64,{DATA}", "DATA:IMAGE/PNG"),
     ],
 )
-def test_data_in_addresses_are_left_out(text, expected):
+def test_markdown_data_urls_are_left_out(text, expected):
     for read in (read_markdown, read_plain):
         document = read(text)
         assert (document.text, document.losses) == (expected, ())
@@ -274,11 +274,11 @@ def test_data_in_addresses_are_left_out(text, expected):
         f"the data: image/png and base64,{DATA}",
     ],
 )
-def test_short_data_and_words_stay(text):
+def test_short_data_urls_and_words_stay_in_text(text):
     assert read_plain(text).text == text
 
 
-def test_data_that_are_no_picture_are_counted():
+def test_data_urls_without_picture_are_counted():
     document = read_markdown(f"[a](data:application/pdf;base64,{DATA})\n" * 2)
     assert document.losses == (("data", "2 data URIs with 2 kB of application/pdf left out"),)
 

@@ -132,7 +132,7 @@ LATEX = r"""% \title{No}
         ),
     ],
 )
-def test_titles_and_headings_of_markup(read, text, title, headings):
+def test_markup_titles_and_headings_become_outline(read, text, title, headings):
     document = read(text)
     marks = [mark for mark in document.outline if mark.kind == "heading"]
     assert document.title == title
@@ -150,20 +150,20 @@ def test_titles_and_headings_of_markup(read, text, title, headings):
         (read_latex, "\\section{never closed\n\\newcommand{\\x}{y}\n\\\\section{no}\n"),
     ],
 )
-def test_what_is_no_heading(read, text):
+def test_text_like_markup_heading_is_no_heading(read, text):
     document = read(text)
     assert document.title is None
     assert [mark.kind for mark in document.outline] == ["line"]
 
 
-def test_a_title_is_one_only_where_a_text_begins_with_it():
+def test_markup_title_counts_only_at_beginning_of_text():
     for read, text in ((read_rst, "Words.\n\nOwls\n====\n"), (read_asciidoc, "Words.\n\n= Owls\n")):
         document = read(text)
         assert document.title is None
         assert document.outline[1].label == "Owls"
 
 
-def test_their_files_are_documents():
+def test_files_with_markup_suffixes_are_documents():
     for suffix in ("org", "rst", "adoc", "asciidoc", "tex", "ltx"):
         assert kind_of(f"a.{suffix}") not in ("text", None)
         assert is_document(f"a.{suffix}")

@@ -71,7 +71,7 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("body", BLOCKS)
-def test_what_a_reader_sees_of_a_text_is_read(body):
+def test_opendocument_text_is_visible_text(body):
     equation = "<math xmlns='m'><msup><mi>k</mi><mn>2</mn></msup></math>"
     parsed = read_opendocument(document(body, **{"Object 1/content.xml": equation}))
     assert (parsed.text, parsed.title) == (BLOCKS[body], "On bees")
@@ -120,7 +120,7 @@ def test_slides_are_pages_with_titles_and_notes():
     ]
 
 
-def test_one_file_of_xml_is_read_alike():
+def test_flat_opendocument_xml_is_read_like_archive():
     body = "<office:body><office:text><text:p>Bees</text:p></office:text></office:body>"
     flat = f"<office:document {SPACES}>{META}{body}</office:document>"
     parsed = read_opendocument(flat.encode())
@@ -138,7 +138,7 @@ def test_encrypted_and_damaged_documents_are_refused():
         read_opendocument(archive({"mimetype": "x"}))
 
 
-def test_damaged_parts_beside_the_content_cost_no_more_than_themselves():
+def test_opendocument_with_damaged_side_parts_keeps_content():
     whole = "<text:p>bees fly</text:p>"
     parsed = read_opendocument(document(whole, **{"META-INF/manifest.xml": "<m:manifest/>"}))
     assert (parsed.title, parsed.text, parsed.losses) == ("On bees", "bees fly", ())

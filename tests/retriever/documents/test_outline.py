@@ -53,7 +53,7 @@ def scanned(document, offset):
 
 
 @given(outlined())
-def test_a_place_is_that_found_by_reading_the_text_from_its_beginning(case):
+def test_place_of_offset_equals_linear_scan_of_outline(case):
     document, (start, stop) = case
     said = [at for at in range(start, stop) if not document.text[at].isspace()]
     first, last = (said[0], said[-1]) if said else (stop, stop)
@@ -129,5 +129,5 @@ def test_an_outline_that_does_not_fit_its_text_is_refused(mark):
         (Place(message="2024 A: B"), "2024 A: B", {"message": "2024 A: B"}),
     ],
 )
-def test_a_place_in_words_and_as_json_has_what_is_known(found, words, shown):
+def test_place_prints_known_parts_as_text_and_json(found, words, shown):
     assert (str(found), found.to_json()) == (words, shown)

@@ -22,7 +22,7 @@ SHELLS = {
 
 
 @pytest.mark.parametrize("kind", SHELLS)
-def test_a_shell_has_no_text_and_is_named(tmp_path, kind):
+def test_html_shell_has_no_text_and_is_named(tmp_path, kind):
     write(tmp_path / "shell.html", f"<title>Shop</title>{SHELLS[kind]}")
     reader = CorpusReader(tmp_path)
     [document] = reader
@@ -32,7 +32,7 @@ def test_a_shell_has_no_text_and_is_named(tmp_path, kind):
     ]
 
 
-def test_a_shell_without_a_title_is_empty(tmp_path):
+def test_html_shell_without_title_is_empty_document(tmp_path):
     write(tmp_path / "shell.html", SHELLS["noscript"])
     reader = CorpusReader(tmp_path)
     assert list(reader) == []
@@ -52,7 +52,7 @@ def test_a_shell_without_a_title_is_empty(tmp_path):
         ("<p>Loading", "Loading"),
     ],
 )
-def test_text_of_a_page_stays(page, text):
+def test_html_page_with_text_is_no_shell(page, text):
     parsed = read_html(page.encode())
     assert parsed.text == text
     assert parsed.losses == ()

@@ -37,7 +37,7 @@ def text_without_menus(page: str) -> str:
 
 
 @pytest.mark.parametrize("name", MENUS)
-def test_menus_are_left_out(name):
+def test_html_menus_are_left_out(name):
     page = f"<title>Hive</title><body>{MENUS[name]}"
     assert text_without_menus(page).removeprefix("Bees\n\n") == TEXT[3:-4]
     main = read_html(f"<title>Hive</title><main>{MENUS[name]}</main>".encode())

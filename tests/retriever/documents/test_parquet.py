@@ -24,7 +24,7 @@ def write(folder: Path, columns: dict[str, object], name: str = "c.parquet") -> 
     return folder / name
 
 
-def test_rows_come_back_in_order_over_several_batches(tmp_path):
+def test_parquet_rows_are_read_in_order_over_batches(tmp_path):
     rows = [{"id": f"d{i}", "text": f"t{i}", "title": None, "n": i} for i in range(3000)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet", row_group_size=700)
     reader = CorpusReader([tmp_path / "c.parquet"])
@@ -76,7 +76,7 @@ def test_compressed_piped_and_misnamed_files_are_read(tmp_path):
     assert read("-", stdin=io.BytesIO(content)) == [Document("a", "x")]
 
 
-def test_what_makes_the_whole_file_unusable_is_raised_even_when_skipping(tmp_path):
+def test_unusable_file_raises_even_when_skipping(tmp_path):
     refuses(write(tmp_path, {"body": ["x"]}), "no text column .*columns are 'body'")
     refuses(write(tmp_path, {"text": pa.array([], pa.string())}), "holds no records")
 
@@ -110,7 +110,7 @@ def test_a_bad_row_is_named_with_its_number_or_skipped(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["magic only", "cut", "pages", "not parquet", "flipped"])
-def test_a_corrupt_file_is_named(tmp_path, damage):
+def test_corrupt_parquet_file_is_refused_with_its_name(tmp_path, damage):
     path = tmp_path / "c.parquet"
     table = pa.table({"id": [f"d{i}" for i in range(5000)], "text": ["needle"] * 5000})
     pq.write_table(table, path, write_page_checksum=True, use_dictionary=False, compression="none")
@@ -213,7 +213,7 @@ def index(tmp_path, fake_encoder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_rows_of_a_table_are_documents(index, kind):
+def test_data_frame_rows_are_added_as_documents(index, kind):
     assert index.add(KINDS[kind](TABLE)).added == 3
     found = [(one.id, one.text, one.title, one.metadata) for one in index]
     assert found == DOCUMENTS

@@ -233,7 +233,7 @@ def test_the_context_of_a_passage_is_the_title_and_the_headings_above_it():
 HEADINGS = [(1, "Guide"), (2, "Methods"), (3, "Sampling")]
 
 
-def test_settings_of_an_earlier_release_are_read_and_written_as_it_did():
+def test_passage_settings_of_earlier_release_round_trip_unchanged():
     earlier = {"on_long": "split", "overlap": 48}
     found = PassageSettings(**EARLIER | earlier)
     assert (found.context, found.structure, found.tables) == ("title", False, False)
@@ -244,7 +244,7 @@ def test_settings_of_an_earlier_release_are_read_and_written_as_it_did():
 
 
 @given(st.text(" \t\r\n\x0cab", max_size=14))
-def test_lines_after_blank_ones_are_found_as_by_trying_everything(text):
+def test_lines_after_blank_lines_equal_those_of_plain_regex(text):
     slow = re.finditer(r"\n(?:[ \t\r]*\n)+([ \t]*)(?=\S)", text)
     assert list(_after_blank_lines(text)) == [(match.start(1), match[1]) for match in slow]
     # As many as these would take hours by trying everything.

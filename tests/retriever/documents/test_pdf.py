@@ -69,7 +69,7 @@ FIELDS["free text"] = (FIELDS["free text"][0], "Paid in May")
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_values_of_fields_and_notes_are_text_of_their_page(kind):
+def test_pdf_form_values_and_notes_are_text_of_their_page(kind):
     annotation, expected = FIELDS[kind]
     parsed = read_pdf(form(annotation))
     assert parsed.text == "\n\n".join(filter(None, ("Membership form", expected)))
@@ -77,7 +77,7 @@ def test_values_of_fields_and_notes_are_text_of_their_page(kind):
     assert parsed.losses == ()
 
 
-def test_a_value_on_a_parent_is_read_once():
+def test_pdf_form_value_of_parent_field_is_read_once():
     kids = [widget("/Parent 9 0 R"), widget("/Parent 9 0 R", 200)]
     parent = "<</FT/Tx/T(town)/V(Quillbury)/Kids[7 0 R 8 0 R]>>"
     parsed = read_pdf(form(*kids, parent, fields="9 0 R"))
@@ -118,7 +118,7 @@ def glyphs(*pages: str) -> bytes:
     )
 
 
-def test_numbers_of_glyphs_are_left_out_and_their_pages_named(tmp_path):
+def test_pdf_text_of_glyph_numbers_is_left_out_and_its_pages_named(tmp_path):
     sentence = "The otter swims below the mill and waits for fish"
     write(tmp_path / "half.pdf", glyphs("", sentence, "", sentence))
     reader = CorpusReader(tmp_path)
@@ -132,7 +132,7 @@ def test_numbers_of_glyphs_are_left_out_and_their_pages_named(tmp_path):
         read(write(tmp_path / "all.pdf", glyphs(sentence, sentence)))
 
 
-def test_characters_that_are_guessed_right_stay():
+def test_readable_text_is_told_from_shifted_glyphs():
     assert _reads_as_text("The PDF version of this document cannot be built.")
     assert _reads_as_text("老いた粉屋は小麦のパンを持ってきた")
     assert not _reads_as_text("7KH\x03RWWHU\x03VZLPV")
@@ -163,7 +163,7 @@ def test_hyphens_at_line_ends_part_syllables_or_compounds(kind, monkeypatch):
     assert expected in join_parted_words(texts)
 
 
-def test_a_document_that_hyphenates_joins_what_it_has_nowhere_else(monkeypatch):
+def test_pdf_line_end_hyphen_joins_words_unknown_with_hyphen(monkeypatch):
     monkeypatch.setattr(hyphens, "_read_dictionary", frozenset)
     characters = "".join(
         f"wort{chr(97 + number)}end wort\ufffe{chr(97 + number)}end " for number in range(12)
@@ -172,7 +172,7 @@ def test_a_document_that_hyphenates_joins_what_it_has_nowhere_else(monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["a" * 3_000_000, "a\ufffe" * 300_000, "ab-" * 300_000 + "\ufffe"])
-def test_hyphens_without_end_are_read_in_linear_time(text):
+def test_many_line_end_hyphens_are_read_in_linear_time(text):
     started = time.monotonic()
     join_parted_words([text])
     assert time.monotonic() - started < 20

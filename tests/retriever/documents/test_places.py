@@ -71,7 +71,7 @@ DOCUMENTS = {
         ("a:b.md:3-4", "one\ntwo"),
     ],
 )
-def test_a_place_is_the_part_that_it_names(name, text):
+def test_place_selects_its_part_of_text(name, text):
     assert find_part(name, DOCUMENTS.get).text == text
 
 
@@ -89,7 +89,7 @@ def test_a_place_is_the_part_that_it_names(name, text):
         ("a:b.md:0-3", "expected lines from 1 on, in ascending order"),
     ],
 )
-def test_a_place_that_is_not_there_is_refused(name, message):
+def test_place_outside_of_document_is_refused(name, message):
     with pytest.raises(BadInputError, match=message):
         find_part(name, DOCUMENTS.get)
 

@@ -52,7 +52,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("body", TEXTS)
-def test_what_a_reader_sees_is_read(body):
+def test_rtf_text_is_visible_text(body):
     assert read_rtf((HEAD + body + "}").encode("latin-1")).text == TEXTS[body]
 
 
@@ -78,7 +78,7 @@ def test_title_author_date_and_keywords_are_those_of_the_document():
     assert parsed.metadata == metadata
 
 
-def test_what_is_no_rtf_is_refused():
+def test_file_without_rtf_header_is_refused():
     with pytest.raises(SourceError, match="no RTF file"):
         read_rtf(b"only words")
 

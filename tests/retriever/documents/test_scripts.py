@@ -79,7 +79,7 @@ def test_a_word_with_accents_is_also_found_without_them():
 
 
 @given(st.text("aZ9._'’éµ–ß\u0301\u00ad防ไ ", max_size=12), st.booleans())
-def test_units_are_those_of_the_definition(text, splits):
+def test_word_pattern_equals_plain_definition(text, splits):
     joint = r"\.?_+|\." + ("" if splits else "|['’]")
     marks = f"[{division.mark_ranges()}{division.MARK_LIKE}]"
     cjk, syllabic = division.CJK, division._SYLLABIC
@@ -230,7 +230,7 @@ def test_indexes_of_earlier_releases_keep_their_terms():
     assert Analyzer(stored).tokens(text) == ["httpserver", "os", "path", "étude", "東", "京", "ไทย"]
 
 
-def test_the_words_of_icu_need_it_where_a_text_has_such_a_script(monkeypatch):
+def test_icu_analyzer_without_icu4py_refuses_only_scripts_without_spaces(monkeypatch):
     monkeypatch.setattr("retriever.errors.find_spec", lambda module: None)
     division._word_breaker.cache_clear()  # What an earlier test imported.
     analyzer = Analyzer(AnalyzerSettings(division="icu"))
@@ -337,7 +337,7 @@ def test_indexes_of_earlier_releases_tell_languages_by_function_words():
 
 
 @pytest.mark.parametrize(("code", "language"), [("tr", "turkish"), ("ro", "romanian")])
-def test_paragraphs_and_questions_of_xquad_are_told(published, code, language):
+def test_languages_of_xquad_texts_are_detected(published, code, language):
     for name, share in (("corpus", 0.99), ("queries.test", 0.95)):
         lines = (published / f"xquad_{code}" / f"{name}.jsonl").read_text("utf-8").splitlines()
         texts = [json.loads(line)["text"] for line in lines[:300]]

@@ -79,7 +79,7 @@ def test_abbreviations_initials_and_dates_end_no_sentence(case):
 
 
 @pytest.mark.parametrize("case", HARD.strip().split("\n")[:30])
-def test_passages_end_where_sentences_do(case):
+def test_passages_end_at_ends_of_sentences(case):
     text = case.replace("|", "")
     ends = {len(text[:end].rstrip()) for end in sentence_ends(text)}
     expected = {stop for _, stop in sentence_spans(text)[:-1]}

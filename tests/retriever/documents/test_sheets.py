@@ -137,7 +137,7 @@ def test_days_are_counted_from_1904_where_a_workbook_says_so():
     assert read_xlsx(late).text.endswith("2958400")
 
 
-def test_strings_truth_values_errors_and_results_of_formulas():
+def test_xlsx_cells_of_every_type_are_read():
     strings = (
         "<si><r><t>rich </t></r><r><t>text</t></r><rPh><t>reading</t></rPh></si><si><t>two</t></si>"
     )
@@ -160,7 +160,7 @@ def test_hidden_and_damaged_sheets_are_counted():
     ]
 
 
-def test_sheets_that_claim_much_are_read_in_little_time():
+def test_sheets_with_huge_declared_sizes_are_read_in_little_time():
     far = '<row r="1"><c r="A1"><v>1</v></c></row><row r="1048576"><c r="XFD9"><v>2</v></c></row>'
     started = time.monotonic()
     assert read_xlsx(xlsx(far)).text.endswith("1\n2")
@@ -175,7 +175,7 @@ def test_sheets_that_claim_much_are_read_in_little_time():
     assert time.monotonic() - started < 20
 
 
-def test_a_text_without_end_is_refused(monkeypatch):
+def test_sheet_with_too_long_text_is_refused(monkeypatch):
     monkeypatch.setattr(sheets, "LONGEST", 10_000)
     cell = '<c t="s"><v>0</v></c>'
     content = xlsx(f"<row>{cell * 50}</row>" * 50, strings=f"<si><t>{'x' * 1000}</t></si>")
@@ -195,7 +195,7 @@ def open_sheet(content: str, styles: str = "") -> bytes:
     ).encode()
 
 
-def test_sheets_of_opendocument_are_read_alike():
+def test_opendocument_sheets_are_read_like_xlsx():
     def cell(text: str, more: str = "") -> str:
         return f"<table:table-cell {more}><text:p>{text}</text:p></table:table-cell>"
 

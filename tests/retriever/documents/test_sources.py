@@ -54,7 +54,7 @@ DETECTED = {
 
 @pytest.mark.parametrize("content", DETECTED.values(), ids=DETECTED.keys())
 @pytest.mark.parametrize("name", ["corpus", "corpus.data", "corpus.gz", "-"])
-def test_content_tells_the_format_where_the_name_does_not(tmp_path, name, content):
+def test_format_is_detected_from_content_without_known_suffix(tmp_path, name, content):
     zipped = gzip.compress(content)
     for data in (content, zipped):
         stdin = io.BytesIO(data)
@@ -164,7 +164,7 @@ def test_a_folder_that_cannot_be_listed_is_named_or_skipped(tmp_path, monkeypatc
         CorpusReader("locked", on_error="skip")
 
 
-def test_standard_input_is_the_process_one_and_is_read_once(monkeypatch):
+def test_standard_input_is_read_only_once(monkeypatch):
     lines = io.BytesIO(b'{"id": "a", "text": "x"}\nbad\n')
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(lines))
     reader = CorpusReader(["-"], on_error="skip")
@@ -219,7 +219,7 @@ def test_empty_records_are_counted_and_skipped_or_malformed(tmp_path, name):
         read(path, on_empty="fail")
 
 
-def test_settings_that_cannot_be_are_refused(tmp_path):
+def test_unknown_reader_settings_and_empty_sources_are_refused(tmp_path):
     for name in ("on_error", "on_empty"):
         with pytest.raises(ConfigError, match=f"{name} is 'ignore'"):
             CorpusReader(["-"], **{name: "ignore"})

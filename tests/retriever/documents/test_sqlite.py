@@ -89,7 +89,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("source", "options", "message"), FAULTS)
-def test_what_cannot_be_read_is_named_and_nothing_is_written(
+def test_unreadable_sqlite_source_is_named_and_not_written(
     database, tmp_path, source, options, message
 ):
     content = database.read_bytes()
@@ -123,7 +123,7 @@ def test_a_bad_row_is_named_and_null_text_is_empty(tmp_path):
     names_or_skips(f"{tmp_path}/nulls.db::t", ": row 3", "id is None, expected a string", ["x"])
 
 
-def test_bytes_are_counted_by_rows(tmp_path):
+def test_sqlite_bytes_read_grow_with_rows(tmp_path):
     database = make(
         tmp_path / "data.db", "CREATE TABLE more (id, text)", "INSERT INTO more VALUES (7, 'x')"
     )
@@ -156,7 +156,7 @@ def test_all_rows_are_of_one_state_while_another_program_writes(tmp_path):
     assert texts == ["old"] * 2000
 
 
-def test_a_reader_may_go_on_in_another_thread_and_be_left_halfway(database):
+def test_sqlite_reader_works_across_threads_and_may_be_abandoned(database):
     documents = iter(CorpusReader([f"{database}::docs"]))
     found = [next(documents).id]
     thread = threading.Thread(target=lambda: found.append(next(documents).id))

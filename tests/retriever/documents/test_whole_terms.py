@@ -137,24 +137,24 @@ def test_a_word_in_any_case_has_no_capital_form():
 
 
 @pytest.mark.parametrize("sign", "'`\u00b4\u02bb\u02bc\u2018\u2019\u201b\uff07")
-def test_apostrophes_are_one_sign(sign):
+def test_apostrophe_variants_give_same_terms(sign):
     assert ENGLISH.tokens(f"D{sign}Arcy{sign}s") == ["d'arci"]
     assert ENGLISH.query_tokens(f"why don{sign}t they swim", {}) == ["swim"]
     assert Analyzer(AnalyzerSettings("french")).tokens(f"l{sign}avion") == ["avion"]
 
 
 @pytest.mark.parametrize("sign", "-\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d")
-def test_hyphens_are_one_sign(sign):
+def test_hyphen_variants_give_same_terms(sign):
     assert ENGLISH.tokens(f"wi{sign}fi") == ENGLISH.tokens("wi-fi")
     assert ENGLISH.tokens(f"1999{sign}12") == ENGLISH.tokens("1999-12")
 
 
 @pytest.mark.parametrize("sign", "\u00ad\u200b\u200d\u2060\ufeff\u200e")
-def test_what_nobody_sees_does_not_count_in_a_word(sign):
+def test_invisible_characters_do_not_change_terms(sign):
     assert ENGLISH.tokens(f"steam{sign}ship") == ENGLISH.tokens("steamship")
 
 
-def test_other_scripts_have_no_more_terms():
+def test_other_scripts_get_no_whole_terms():
     for text in ("防守丢分 3年", "ของยอมแพ้", "अलग-अलग हिन्दी-उर्दू", "كتاب-كبير"):
         assert AUTO.tokens(text) == Analyzer(AnalyzerSettings(terms="parts")).tokens(text)
 
@@ -168,7 +168,7 @@ def test_terms_that_are_remembered_are_those_with_places(text):
 
 
 @given(st.text(st.sampled_from("aA1.-+#&:/'_ é防"), max_size=14))
-def test_parts_of_units_are_the_units_of_earlier_releases(text):
+def test_word_parts_equal_words_of_earlier_releases(text):
     units = division.word_pattern(False, False, False, True).findall(text)
     earlier = division.word_pattern(False, False, False).findall(text)
     assert division.separated(units) == earlier

@@ -71,7 +71,7 @@ def test_a_number_format_that_a_backend_lacks_is_refused_naming_both(backend, dt
     EncoderSettings(dtype=dtype)
 
 
-def test_a_gpu_that_a_driver_has_is_left_to_torch(monkeypatch):
+def test_engine_is_torch_where_gpu_is_available(monkeypatch):
     assert runs_on_cpu("cpu")
     assert not runs_on_cpu("cuda")
     monkeypatch.setattr("os.path.exists", lambda path: path == "/dev/nvidiactl")
@@ -97,7 +97,7 @@ def test_the_default_format_is_bfloat16_where_the_processor_multiplies_it(tmp_pa
 
 
 @pytest.mark.parametrize("model", ["use.npy", "http://127.0.0.1:8080/v1#name"])
-def test_what_runs_no_model_here_has_no_backend(model):
+def test_remote_encoders_and_vector_tables_have_no_backend(model):
     spec = EncoderSpec(EncoderSettings(model=model, max_length=64), "0" * 64, 3)
     assert registry.describe(spec)["backend"] is None
 

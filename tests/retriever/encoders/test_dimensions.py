@@ -34,7 +34,7 @@ def test_vectors_are_those_of_truncate_dim(backend, make):
     assert found.flags["C_CONTIGUOUS"]
 
 
-def test_every_kind_of_encoder_takes_it(folders, tmp_path):
+def test_every_kind_of_encoder_truncates_to_dimensions(folders, tmp_path):
     table = tmp_path / "vectors.txt"
     table.write_text("a 1 2 3\nb 4 6 8\n")
     found = ours(table, "::static=average::normalize=no::dimensions=2").encode(["a b", "c"])
@@ -45,7 +45,7 @@ def test_every_kind_of_encoder_takes_it(folders, tmp_path):
     np.testing.assert_allclose(found, [[0.6, 0.8]], rtol=1e-6)
 
 
-def test_all_dimensions_are_the_same_encoder_and_fewer_are_another(folders):
+def test_fingerprint_changes_only_with_fewer_dimensions(folders):
     whole, named = ours(folders("bert"), ""), ours(folders("bert"), f"::dimensions={WIDTH}")
     assert whole.spec == named.spec
     fewer = ours(folders("bert"))
@@ -53,7 +53,7 @@ def test_all_dimensions_are_the_same_encoder_and_fewer_are_another(folders):
     assert len({one.spec.fingerprint for one in (whole, fewer)}) == 2
 
 
-def test_an_index_keeps_the_setting(folders, tmp_path, retriever):
+def test_index_keeps_dimensions_setting(folders, tmp_path, retriever):
     form, index = f"{folders('bert')}::dimensions={FEWER}", tmp_path / "index"
     with Index.create(index, model=form, device="cpu") as created:
         created.add(
@@ -78,13 +78,13 @@ def test_an_index_keeps_the_setting(folders, tmp_path, retriever):
         (-3, "dimensions: expected .*found -3"),
     ],
 )
-def test_other_numbers_are_refused_in_one_line(number, expected, folders):
+def test_dimensions_out_of_range_are_refused_in_one_line(number, expected, folders):
     with pytest.raises(ConfigError, match=expected) as caught:
         ours(folders("bert"), f"::dimensions={number}")
     assert "\n" not in str(caught.value)
 
 
-def test_what_needs_whole_vectors_refuses_it(folders, tmp_path):
+def test_meta_and_training_refuse_truncated_dimensions(folders, tmp_path):
     form = f"{folders('bert')}::dimensions={FEWER}"
     with pytest.raises(ConfigError, match="a source gives whole vectors"):
         fit_meta(["w1"], [form, str(folders("bert"))], tmp_path / "meta")

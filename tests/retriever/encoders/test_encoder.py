@@ -181,7 +181,7 @@ def test_too_little_memory_halves_the_batch_until_it_fits(error):
         encoder.encode_pieces([[1, 2, 3, 4, 5]])
 
 
-def test_other_failures_are_not_taken_for_too_little_memory():
+def test_errors_other_than_out_of_memory_are_raised():
     model = SmallMemory(0, RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         encoder_of(model).encode_pieces([[1], [2]])
@@ -240,7 +240,7 @@ SAME = [
 
 
 @pytest.mark.parametrize(("made", "asked"), SAME)
-def test_the_same_encoder_in_other_words_is_accepted(made, asked, bert):
+def test_equivalent_settings_of_index_encoder_are_accepted(made, asked, bert):
     spec = made_with(bert + made)
     for text in ("", made, "::" + str(spec).partition("::")[2], *asked):
         check(text, spec)
@@ -296,7 +296,7 @@ def test_another_model_is_refused_and_a_copy_is_not(bert, tiny_models, tmp_path)
             check(asked, spec)
 
 
-def test_a_choice_loads_what_it_asks_for_and_the_rest_is_that_of_the_index(bert):
+def test_model_choice_completes_settings_from_index(bert):
     choice = ModelChoice(f"{bert}::lc:0,1::max-length=20", device="cpu")
     spec = choice.load().spec
     assert str(spec) == f"{bert}::layers=0,1::max-length=20"

@@ -67,7 +67,7 @@ def test_a_prompt_that_is_percent_encoded_throughout_is_read(prompt):
         ("m::fusion=sbert-wk::omega=1.0", {"model": "m", "fusion": "sbert-wk", "omega": 1}),
     ],
 )
-def test_what_is_simple_is_written_as_it_is(text, settings):
+def test_simple_settings_are_written_and_parsed_without_escapes(text, settings):
     assert str(EncoderSettings(**settings)) == text
     assert parse_encoder(text) == EncoderSettings(**settings)
 
@@ -230,7 +230,7 @@ def test_numbers_and_ranges_name_their_states_in_order_however_they_are_written(
         (" 5 .. 7,\tlast2 ,0,1 ,2\n", (5, 6, 7, 11, 12, 0, 1, 2), "5..7,11,12,0..2"),
     ],
 )
-def test_what_an_expression_names(expression, named, canonical):
+def test_layer_expression_resolves_to_layers_and_canonical_form(expression, named, canonical):
     assert resolve_layers(expression, 12) == named
     assert format_layers(named, 12) == canonical
     assert check_layers(expression) == "".join(expression.split())
@@ -244,7 +244,7 @@ def test_what_an_expression_names(expression, named, canonical):
         *(GREAT, f"last{GREAT}", f"0..{GREAT}"),
     ],
 )
-def test_what_is_no_list_of_layers_is_refused_with_examples(expression):
+def test_malformed_layer_expression_is_refused_with_examples(expression):
     messages = {
         refused(resolve_layers, expression, 12),
         refused(EncoderSettings, layers=expression),

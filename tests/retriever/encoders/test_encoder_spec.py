@@ -45,7 +45,7 @@ def test_json_and_back_gives_the_same_specification():
         (SPEC.to_json() | {"encoder": "::max-length=256"}, "missing setting 'model'"),
     ],
 )
-def test_a_form_that_is_none_is_refused_by_name(stored, refusal):
+def test_malformed_stored_spec_is_refused_by_name(stored, refusal):
     with pytest.raises(ConfigError, match=refusal):
         EncoderSpec.from_json(stored)
 

@@ -37,7 +37,7 @@ def refused(folder, settings=""):
 @pytest.mark.parametrize(
     "name", ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"]
 )
-def test_sizes_that_no_model_has_are_refused(name, value, settings, folders, tmp_path):
+def test_absurd_model_sizes_are_refused(name, value, settings, folders, tmp_path):
     folder = changed(folders, tmp_path, "bert", "config.json", **{name: value})
     refused(folder, settings)
 
@@ -75,7 +75,7 @@ def test_word_piece_without_a_vector_is_refused(folders, tmp_path):
     "file", ["config.json", "modules.json", "tokenizer_config.json", "sentence_bert_config.json"]
 )
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "1" * 10_000, "\ud800", "7"])
-def test_json_that_is_no_settings_is_refused(file, text, folders, tmp_path):
+def test_malformed_json_of_model_is_refused(file, text, folders, tmp_path):
     folder = changed(folders, tmp_path, "bert", "config.json")
     (folder / file).write_text(text, errors="surrogatepass")
     refused(folder)

@@ -177,7 +177,7 @@ def test_a_broken_model_is_refused_in_one_line_that_names_it(folder, change, ref
     assert str(folder) in message
 
 
-def test_a_missing_pooler_does_no_harm_and_is_no_head(folder, tiny_models):
+def test_model_without_pooler_encodes_and_refuses_head(folder, tiny_models):
     without("pooler.")(folder)
     with_pooler = load(tiny_models["bert"]).encode(["w1 w2"])
     np.testing.assert_array_equal(load(folder).encode(["w1 w2"]), with_pooler)

@@ -48,11 +48,11 @@ def test_folders_named_after_a_family_are_known(name):
         "intfloat/e5-base-v2::static=average",
     ],
 )
-def test_others_are_not(name):
+def test_models_of_unknown_families_have_no_prompt_fault(name):
     assert fault(name) is None
 
 
-def test_a_prompt_that_is_given_is_not_asked_for():
+def test_model_with_explicit_prompt_has_no_prompt_fault():
     message = fault("intfloat/e5-base-v2::query-prompt=query: ")
     assert "need passage-prompt, " in message
     assert fault("BAAI/bge-base-en::query-prompt=x") is None

@@ -218,7 +218,7 @@ def altered(change):
         (429, {"Retry-After": "121"}, b"", r"answered 429 \(1 tries\)"),
     ],
 )
-def test_what_does_not_pass_is_refused_at_once(service, status, headers, body, message):
+def test_permanent_server_error_is_refused_without_retry(service, status, headers, body, message):
     service.script = [(status, headers, body)]
     with pytest.raises(ModelError, match=message):
         Encoder.load(service.model)
@@ -226,7 +226,7 @@ def test_what_does_not_pass_is_refused_at_once(service, status, headers, body, m
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
-def test_passing_failures_are_tried_again_up_to_six_times(service, status):
+def test_temporary_server_errors_are_retried_up_to_six_times(service, status):
     service.script = [(status, {}, {})] * 5
     np.testing.assert_allclose(Encoder.load(service.model).probes, list(map(vector, PROBES)))
     assert len(service.asked) == 6
@@ -236,7 +236,7 @@ def test_passing_failures_are_tried_again_up_to_six_times(service, status):
     assert len(service.asked) == 12
 
 
-def test_the_wait_that_the_server_asks_for_is_kept(service):
+def test_retry_waits_as_long_as_server_asks(service):
     start = time.monotonic()
     service.script = [(429, {"Retry-After": "1"}, {}), (503, {"Retry-After": "soon"}, {})]
     Encoder.load(service.model)

@@ -25,7 +25,7 @@ def write(path, vectors, texts):
     return path
 
 
-def test_looks_texts_up_and_is_known_by_its_content(table, tmp_path):
+def test_vector_table_looks_up_texts_and_is_identified_by_content(table, tmp_path):
     encoder = Encoder.load(str(table))
     chosen = [2, 0, 0, 1, 3]
     found = encoder.encode([TEXTS[row] for row in chosen])
@@ -42,7 +42,7 @@ def test_looks_texts_up_and_is_known_by_its_content(table, tmp_path):
         encoder.encode(["A cow.", TEXTS[0], "x"])
 
 
-def test_an_index_of_it_is_searched_and_guarded(table, tmp_path):
+def test_index_of_vector_table_is_searched_and_refuses_other_tables(table, tmp_path):
     with Index.create(tmp_path / "index", model=str(table)) as index:
         index.add([{"id": "cat", "text": TEXTS[0]}, {"id": "dog", "text": TEXTS[2]}])
         (first, _) = index.search(TEXTS[2], mode="dense")
@@ -52,7 +52,7 @@ def test_an_index_of_it_is_searched_and_guarded(table, tmp_path):
         Index.open(tmp_path / "index").search(TEXTS[0], mode="dense")
 
 
-def test_is_a_source_of_a_meta_embedding(table, tmp_path):
+def test_vector_table_is_source_of_meta_embedding(table, tmp_path):
     other = write(tmp_path / "other.npy", np.eye(4), TEXTS)
     encoder = fit_meta(TEXTS, [str(table), str(other)], tmp_path / "both", MetaSettings("conc"))
     assert encoder.meta_parts().level == "sentence"
@@ -78,12 +78,12 @@ def test_settings_of_models_are_refused(table, setting):
         (np.array([[{}]], object), ["a"], "cannot be read as a NumPy file"),
     ],
 )
-def test_files_that_cannot_be_used(tmp_path, vectors, texts, message):
+def test_malformed_vector_table_is_refused(tmp_path, vectors, texts, message):
     with pytest.raises(SourceError, match=message):
         Encoder.load(str(write(tmp_path / "use.npy", vectors, texts)))
 
 
-def test_missing_files(table, tmp_path):
+def test_missing_vector_table_files_are_named(table, tmp_path):
     with pytest.raises(SourceError, match=r"none\.npy: cannot be read"):
         Encoder.load(str(tmp_path / "none.npy"))
     table.with_suffix(".texts.jsonl").unlink()

@@ -95,7 +95,7 @@ def layers_of(seed, pieces=5, depth=6, width=16, change=0.5):
 
 @pytest.mark.parametrize("depth", [2, 6, 12])
 @pytest.mark.parametrize("change", [0.5, 0.02])
-def test_equals_the_slow_reference_on_random_layers(depth, change):
+def test_sbert_wk_equals_plain_reference_on_random_layers(depth, change):
     hidden = layers_of(depth, pieces=4, depth=depth, width=24, change=change)
     chosen = list(variants(depth))
     assert {(s.preset, s.window) for s in chosen} >= {("paper", 1), ("paper", 4), ("released", 1)}
@@ -108,13 +108,13 @@ def test_equals_the_slow_reference_on_random_layers(depth, change):
     ("words", "layers"),
     [(None, "uniform"), (None, "last"), ("uniform", None), ("uniform", "uniform")],
 )
-def test_the_weights_of_words_and_of_layers_can_each_be_left_out(variant, words, layers):
+def test_sbert_wk_with_uniform_word_or_layer_weights_equals_reference(variant, words, layers):
     if words:
         variant = variant[0], None
     check(layers_of(11, depth=8), settings_of(8, variant, wk_words=words, wk_layers=layers))
 
 
-def test_a_case_worked_out_by_hand():
+def test_sbert_wk_on_three_layers_equals_hand_computed_weights():
     # Cosines of 1, 2 and 3 are all sqrt(1/2) with their neighbors; the second is in their span.
     hidden = np.array([[[1.0, 0.0]], [[1.0, 1.0]], [[0.0, 1.0]]])
     for omega, weights in ((1.0, [1 / 3] * 3), (0.0, [1 / 2, 0, 1 / 2])):
@@ -134,7 +134,7 @@ _DEGENERATE = st.tuples(
 
 @hypothesis.settings(deadline=None)
 @given(_DEGENERATE, st.sampled_from(VARIANTS), st.integers(1, 4), st.sampled_from([0.0, 0.3, 1.0]))
-def test_dependent_and_zero_layers_give_what_the_reference_defines(hidden, variant, window, omega):
+def test_sbert_wk_on_dependent_or_zero_layers_equals_reference(hidden, variant, window, omega):
     depth = len(hidden) - 1
     if variant[0] == "released":
         window = min(window, depth)
@@ -196,7 +196,7 @@ def test_neither_the_batch_nor_its_padding_changes_a_vector(variant, side):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_pieces_in_the_middle_can_be_left_out():
+def test_sbert_wk_skips_masked_tokens_in_middle():
     hidden, settings = layers_of(6), settings_of(6)
     kept = [False, True, False, True, True]
     check(hidden, settings, kept)
@@ -204,7 +204,7 @@ def test_pieces_in_the_middle_can_be_left_out():
 
 
 @pytest.mark.parametrize("limit", [1, 7, 22])
-def test_steps_of_any_size_give_the_same(monkeypatch, limit):
+def test_sbert_wk_is_independent_of_step_size(monkeypatch, limit):
     monkeypatch.setattr("retriever.encoders.fusion.sbert_wk._PIECES", limit)
     hidden, settings = layers_of(7, pieces=23), settings_of(6, ("released", None))
     for kept in (None, [True] * 22 + [False]):
@@ -212,7 +212,7 @@ def test_steps_of_any_size_give_the_same(monkeypatch, limit):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_other_floating_types_are_read_exactly(dtype):
+def test_sbert_wk_reads_other_float_types_exactly(dtype):
     states = [state.to(dtype) for state in torch.tensor(layers_of(8)).unsqueeze(1)]
     hidden, settings = torch.stack(states)[:, 0].double().numpy(), settings_of(6)
     found = sbert_wk(states, torch.ones(1, 5, dtype=torch.bool), settings)
@@ -221,7 +221,7 @@ def test_other_floating_types_are_read_exactly(dtype):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_gpu_gives_the_same():
+def test_sbert_wk_on_gpu_equals_reference():
     hidden, settings = layers_of(10, pieces=40), settings_of(6)
     states = list(torch.tensor(hidden).unsqueeze(1).cuda())
     kept = torch.arange(40, device="cuda")[None] < 33
@@ -275,7 +275,7 @@ def goldens(published):
 
 @pytest.mark.parametrize("preset", ["paper", "released"])
 @pytest.mark.parametrize("start", [0, 4])
-def test_the_golden_vectors_and_weights_come_out(goldens, preset, start):
+def test_sbert_wk_reproduces_golden_vectors_and_weights(goldens, preset, start):
     golden = np.load(goldens / "synthetic_13x12x768.npz")
     kept = [True] * 11 + [preset == "paper"]
     name = f"{preset}_ls{start}"
@@ -330,7 +330,7 @@ def hidden_states():
         ("paper_ls0_m2_combined_all_tokens", "paper", {"start_layer": 0}),
     ],
 )
-def test_the_sixteen_golden_sentences_come_out(goldens, hidden_states, name, preset, chosen):
+def test_sbert_wk_reproduces_sixteen_golden_sentences(goldens, hidden_states, name, preset, chosen):
     texts = json.loads((goldens / "sentences.json").read_text(encoding="utf-8"))
     expected = np.load(goldens / "minilm_16_sentences.npz")[name].astype(np.float64)
     assert len(texts) == len(expected) == 16

@@ -74,7 +74,7 @@ def test_byte_pieces_of_one_character_are_one_unit_and_spaces_are_trimmed():
     assert len(weighed("a a", ["a", "a"], [(0, 1), (2, 3)])) == 2
 
 
-def test_words_without_variance_have_equal_weights_and_a_text_without_a_kept_piece_none():
+def test_word_weights_are_equal_without_variance_and_refused_without_tokens():
     found = weighed("ab c", ["a", "##b", "c"], [(0, 1), (1, 2), (3, 4)], equal=True)
     assert [word.weight for word in found] == pytest.approx([2 / 3, 1 / 3])
     assert found[0].layers == pytest.approx([1 / 3] * 3)
@@ -102,7 +102,7 @@ def test_a_piece_is_of_the_first_word_that_shares_a_character_with_it(text, leng
         assert found == (shared[0] if shared else -1)
 
 
-def test_a_words_vectors_are_the_means_of_its_pieces():
+def test_word_vectors_are_means_of_token_states():
     states = np.random.default_rng(0).standard_normal((3, 5, 4)).astype(np.float32)
     words, vectors = word_vectors(states, np.array([-1, 4, 4, -1, 7]))
     assert words.tolist() == [4, 7]

@@ -42,7 +42,7 @@ def drawn(sources=3):
 
 @pytest.mark.parametrize("block", [1024, 3])
 @pytest.mark.parametrize("margin", [6.0, 1.5])
-def test_means_are_those_over_the_pairs(margin, block, monkeypatch):
+def test_attention_means_equal_means_over_pairs(margin, block, monkeypatch):
     monkeypatch.setattr(attention, "BLOCK", block)
     projected, present = drawn()
     costs = [[], [], [], []]
@@ -61,7 +61,7 @@ def test_means_are_those_over_the_pairs(margin, block, monkeypatch):
     np.testing.assert_allclose([float(term) for term in found], expected, rtol=1e-12)
 
 
-def test_terms_without_a_pair_are_zero():
+def test_loss_terms_without_pairs_are_zero():
     projected, present = drawn(2)
 
     def above_zero(sentences, types):
@@ -76,7 +76,7 @@ def test_terms_without_a_pair_are_zero():
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (5, 3)])
-def test_orthogonality(shape):
+def test_orthogonality_penalty_equals_frobenius_norm_of_numpy(shape):
     matrix = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     a = matrix.numpy()
     gram = a @ a.T if shape[0] < shape[1] else a.T @ a
@@ -85,7 +85,7 @@ def test_orthogonality(shape):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
-def test_pooling(pooling):
+def test_pooling_of_words_equals_numpy_per_sentence(pooling):
     words = drawn()[0][0]
     sentences = np.array([0, 0, 0, 2, 2, 3, 3, 3])
     found = pool(words, torch.from_numpy(sentences), 5, pooling)
@@ -161,7 +161,7 @@ def agreement(vectors, signal):
 
 
 @pytest.mark.parametrize(("levels", "noisier"), [((0.3, 0.3), None), ((0.3, 1), 1), ((1, 0.3), 0)])
-def test_it_finds_what_two_rotated_noisy_sources_share(levels, noisier):
+def test_unsupervised_training_recovers_shared_signal_of_noisy_sources(levels, noisier):
     words = toy(levels)
     projection, history = fitted(TOY, levels)
     untrained, _ = fit_toy(changed(TOY, epochs=1, learning_rate=1e-12), words)
@@ -250,7 +250,7 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path):
     assert same(resumed(pytest.fail)[0], projection)
 
 
-def test_without_a_score_the_held_out_loss_stops_training():
+def test_unsupervised_training_stops_on_held_out_loss():
     projection, history = fitted(changed(TOY, epochs=200))
     losses = [epoch.held_out for epoch in history.curve]
     assert len(losses) < 201
@@ -267,7 +267,7 @@ def test_without_a_score_the_held_out_loss_stops_training():
     assert float(np.mean(held_out)) == pytest.approx(min(losses), rel=1e-4)
 
 
-def test_more_sources_equal_weights_and_a_meta_space_wider_than_one_source():
+def test_training_accepts_three_sources_equal_weights_and_wide_meta_space():
     def three(batches):
         for one in batches:
             yield replace(one, vectors=(*one.vectors, one.vectors[0][:, :5]))
@@ -285,7 +285,7 @@ def test_more_sources_equal_weights_and_a_meta_space_wider_than_one_source():
 
 
 @pytest.mark.parametrize("rate", [1e3, 1e30])
-def test_a_training_that_diverges_is_an_error(rate):
+def test_diverging_training_raises_error(rate):
     with pytest.raises(ConfigError, match="learning_rate: the training diverged"):
         fit_toy(changed(SHORT, learning_rate=rate), toy())
 
@@ -342,7 +342,7 @@ def test_the_epoch_of_the_highest_correlation_on_dev_is_kept(pooling):
     assert [epoch.held_out for epoch in history.curve] == [None] * len(history.curve)
 
 
-def test_it_learns_and_the_weight_of_a_source_of_noise_falls():
+def test_supervised_training_learns_and_lowers_weight_of_noise_source():
     projection, history = fit_sup(changed(SUP, epochs=30))
     assert history.curve[0].score < 0.7
     assert len(history.curve) - 1 in (30, history.best + SUP.training.patience)
@@ -353,7 +353,7 @@ def test_it_learns_and_the_weight_of_a_source_of_noise_falls():
     assert second < 0.4 * first
 
 
-def test_words_that_no_source_has_are_as_if_they_were_not_there():
+def test_words_unknown_to_all_sources_do_not_change_loss():
     words, kept = TRAIN[0].words, TRAIN[0].words.sentences >= 2
     zeros = replace(words, vectors=tuple(x * kept[:, None] for x in words.vectors))
     vectors = tuple(x[kept] for x in words.vectors)

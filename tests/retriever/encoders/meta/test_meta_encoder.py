@@ -123,7 +123,7 @@ def test_layer_choices_of_one_backbone_share_a_forward_pass(combine, folders, mo
         np.testing.assert_allclose(vectors, unit(np.hstack(alone)), **CLOSE)
 
 
-def test_an_encoder_without_words_makes_it_a_matter_of_sentences(combine, folders, static):
+def test_meta_of_source_without_word_vectors_combines_sentence_vectors(combine, folders, static):
     bert = folders("bert12")
     for form in ("::sbert-wk", "::pooling=cls", "::head=yes"):
         encoder = combine(f"{bert}{form}", static, output=f"both{form[2:5]}")
@@ -216,7 +216,7 @@ class TestFolder:
         with pytest.raises(ModelError, match=message):
             read_folder(both)
 
-    def test_it_names_every_source(self, both, folders):
+    def test_meta_folder_names_every_source_with_fingerprint(self, both, folders):
         assert {path.name for path in both.iterdir()} == {"meta.json", "projection.safetensors"}
         settings = json.loads((both / "meta.json").read_text())
         assert [one["encoder"] for one in settings["sources"]] == [
@@ -225,7 +225,7 @@ class TestFolder:
         ]
         assert settings["sources"][1]["fingerprint"] == Encoder.load("static").spec.fingerprint
 
-    def test_sources_that_lie_beside_it_move_with_it(self, both, tmp_path, monkeypatch):
+    def test_meta_folder_finds_sources_beside_it_after_move(self, both, tmp_path, monkeypatch):
         before = Encoder.load("both").encode(TEXTS)
         (tmp_path / "moved").mkdir()
         for name in ("both", "static"):
@@ -244,7 +244,7 @@ class TestFolder:
         with pytest.raises(ModelError, match=r"both: its source static cannot be loaded: "):
             Encoder.load("both")
 
-    def test_only_a_meta_embedding_is_replaced(self, both, combine, folders, tmp_path):
+    def test_meta_output_replaces_only_meta_embeddings(self, both, combine, folders, tmp_path):
         combine(folders("bert"), "static", method="avg")
         assert read_folder(both).method == "avg"
         with pytest.raises(ConfigError, match=r"a meta-embedding's folder, found static\.json"):

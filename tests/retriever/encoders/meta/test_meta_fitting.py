@@ -114,7 +114,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bits(
 
 
 @pytest.mark.parametrize("method", ["svd", "unsup"])
-def test_what_another_corpus_left_is_not_used(make, monkeypatch, method):
+def test_meta_checkpoint_of_another_corpus_is_ignored(make, monkeypatch, method):
     often(monkeypatch)
     read = [0]
 
@@ -131,7 +131,7 @@ def test_what_another_corpus_left_is_not_used(make, monkeypatch, method):
 
 
 @pytest.mark.parametrize("method", ["svd", "unsup"])
-def test_a_seed_decides_all(make, method):
+def test_meta_training_is_decided_by_seed(make, method):
     options = {"sample": 50, "training": QUICK}
     weights = [make(method, seed=seed, **options).spec.weights for seed in (1, 1, 2)]
     assert weights[0] == weights[1] != weights[2]
@@ -233,7 +233,7 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_written(
     assert not (tmp_path / "both").exists()
 
 
-def test_notes_say_what_is_not_as_usual(make, sources):
+def test_meta_training_notes_ineffective_settings_and_reduced_dimensions(make, sources):
     notes = []
     make("svd", texts=CORPUS[:3], notify=notes.append)
     assert any("the corpus supports no more" in note for note in notes)

@@ -126,7 +126,7 @@ def test_pooling_is_that_of_the_mapped_words():
 
 
 class TestDegenerateInput:
-    def test_one_source_twice_has_its_rank(self):
+    def test_svd_of_duplicated_source_has_rank_of_one(self):
         x = words(widths=(5,))[0]
         both = moments([x, x])
         assert svd(both, None).dimensions == 5
@@ -134,14 +134,14 @@ class TestDegenerateInput:
             svd(both, 6)
         assert gcca_of(both, regularization=0.0).dimensions == 5
 
-    def test_fewer_words_than_dimensions(self):
+    def test_svd_of_few_words_limits_dimensions(self):
         few = moments(words(4))
         assert svd(few, None).dimensions == 3
         assert gcca_of(few).dimensions <= 5
         with pytest.raises(ConfigError, match=r"of a is singular.*regularization"):
             gcca_of(few, regularization=0.0)
 
-    def test_a_constant_component(self):
+    def test_constant_component_lowers_rank_and_gcca_needs_regularization(self):
         vectors = words()
         vectors[1][:, 0] = 0.5
         assert svd(moments(vectors), 11).dimensions == 11
@@ -151,13 +151,13 @@ class TestDegenerateInput:
         with pytest.raises(ConfigError, match="covariance of b is singular"):
             gcca_of(moments(vectors), 3, 0.0)
 
-    def test_a_source_that_does_not_vary(self):
+    def test_gcca_refuses_constant_source(self):
         vectors = words()
         vectors[2][:] = 0.25
         with pytest.raises(ConfigError, match="the same one for every word of the corpus in c"):
             gcca_of(moments(vectors))
 
-    def test_a_single_word(self):
+    def test_projection_of_single_word_is_refused(self):
         one = moments(words(1))
         with pytest.raises(ConfigError, match="nothing to project on"):
             svd(one, None)

@@ -35,7 +35,7 @@ def test_texts_have_the_vectors_of_scikit_learn(settings):
     assert model.provenance["texts"] == 120
 
 
-def test_it_is_a_static_encoder_like_any_other(tmp_path):
+def test_saved_lsa_loads_as_static_encoder_with_same_weights(tmp_path):
     made = fit_lsa(TEXTS, LSASettings(8))
     made.save(tmp_path / "lsa")
     encoder = Encoder.load(str(tmp_path / "lsa"))

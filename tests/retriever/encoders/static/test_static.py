@@ -116,7 +116,7 @@ def test_words_and_vectors_are_those_of_any_architecture(tmp_path, name):
         ("float32", ["a.word_embedding.weight", "b.word_embedding.weight"]),
     ],
 )
-def test_the_one_table_of_a_model_is_found_in_any_number_type(tiny_models, tmp_path, dtype, names):
+def test_embedding_table_of_safetensors_is_read_in_any_dtype(tiny_models, tmp_path, dtype, names):
     import torch
     from safetensors.torch import save_file
 
@@ -136,7 +136,7 @@ def test_the_one_table_of_a_model_is_found_in_any_number_type(tiny_models, tmp_p
 # Fitting
 
 
-def test_what_has_to_be_fitted_is_refused_with_the_command_that_does_it(file, tiny_models):
+def test_static_method_that_needs_fitting_is_refused_with_train_command(file, tiny_models):
     for source, method in ((file, "sif"), (tiny_models["bert"], "usif")):
         with pytest.raises(ConfigError, match=f"retriever train static .*--method {method}"):
             Encoder.load(f"{source}::static={method}")

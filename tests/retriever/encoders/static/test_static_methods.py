@@ -56,7 +56,7 @@ def test_a_text_has_the_vector_of_a_plain_loop_over_its_known_words(vectors, tex
         np.testing.assert_allclose(row, expected, atol=1e-5)
 
 
-def test_where_no_word_is_frequent_all_of_them_weigh_two():
+def test_usif_weights_are_two_without_frequent_words():
     a = usif_a(np.full(5, 0.2), 3)
     assert a == math.inf
     np.testing.assert_array_equal(usif_weights(np.full(5, 0.2), a), np.full(5, 2, np.float32))

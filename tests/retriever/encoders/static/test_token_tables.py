@@ -70,7 +70,7 @@ def expected(kind, tokenizer):
 
 
 @pytest.mark.parametrize("kind", ["plain", "clustered", "int8"])
-def test_model2vec_gives_means_of_weighted_rows(kind, made, tokenizer):
+def test_model2vec_vector_is_mean_of_weighted_rows(kind, made, tokenizer):
     folder = made(kind)
     encoder = Encoder.load(f"{folder}{PLAIN}")
     found = encoder.encode(TEXTS)
@@ -81,7 +81,7 @@ def test_model2vec_gives_means_of_weighted_rows(kind, made, tokenizer):
 
 
 @pytest.mark.parametrize("kind", ["plain", "clustered", "int8"])
-def test_so_does_the_library(kind, made, tokenizer, tmp_path):
+def test_static_encoder_equals_model2vec_library(kind, made, tokenizer, tmp_path):
     theirs = pytest.importorskip("model2vec").StaticModel
     found = arrays(kind)
     more = {"weights": found.get("weights"), "token_mapping": found.get("mapping")}
@@ -92,7 +92,7 @@ def test_so_does_the_library(kind, made, tokenizer, tmp_path):
     assert ours.spec.max_length == 100
 
 
-def test_static_embedding_gives_the_vectors_of_sentence_transformers(tokenizer, tmp_path):
+def test_static_embedding_equals_sentence_transformers(tokenizer, tmp_path):
     theirs = pytest.importorskip("sentence_transformers")
     modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
     table = modules.StaticEmbedding(tokenizer, embedding_weights=arrays("plain")["embeddings"])
@@ -140,7 +140,7 @@ def test_a_hub_id_needs_the_setting(made, monkeypatch):
     assert Encoder.load("someone/table::static=average").dimensions == WIDTH
 
 
-def test_what_cannot_be_computed_is_refused_in_one_line(made):
+def test_unsupported_token_table_is_refused_in_one_line(made):
     folder = made()
     with pytest.raises(ConfigError, match="a static encoder does not run the model"):
         Encoder.load(f"{folder}::pooling=cls")

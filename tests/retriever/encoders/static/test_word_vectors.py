@@ -67,7 +67,7 @@ def test_every_format_is_told_by_its_content_and_read_exactly(read, name, zipped
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whatever_words_and_numbers_are_written_come_back(read, data):
+def test_written_word_vectors_are_read_back_equal(read, data):
     words = data.draw(
         st.lists(
             st.text(st.characters(categories=["L", "N", "P", "M"]), min_size=1, max_size=6),

@@ -29,7 +29,7 @@ def trained(folder, output, part="last:2", encoder=""):
 @pytest.mark.parametrize(
     ("name", "part"), [("bert", "last:2"), ("roberta", "full"), ("mpnet", "last:1")]
 )
-def test_it_is_the_same_encoder_here_and_in_sentence_transformers(tmp_path, folders, name, part):
+def test_saved_encoder_equals_sentence_transformers(tmp_path, folders, name, part):
     output = trained(folders(name), tmp_path / "new", part)
     found = Encoder.load(output, device="cpu").encode(TEXTS)
     before = Encoder.load(str(folders(name)), device="cpu").encode(TEXTS)
@@ -75,7 +75,7 @@ def test_a_model_of_sentence_transformers_is_trained_as_it_is(tmp_path, folders,
     assert (found * theirs(projected)).sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
-def test_only_weights_differ_from_the_base(tmp_path, folders):
+def test_saved_encoder_differs_from_base_only_in_weights(tmp_path, folders):
     output = trained(folders("bert"), tmp_path / "new")
     for name in ("config.json", "tokenizer.json"):
         before, after = (json.loads((one / name).read_text()) for one in (folders("bert"), output))
@@ -84,7 +84,7 @@ def test_only_weights_differ_from_the_base(tmp_path, folders):
     assert len({path.stat().st_mode for path in output.iterdir() if path.is_file()}) == 1
 
 
-def test_the_record_belongs_to_the_weights(tmp_path, folders):
+def test_training_record_is_ignored_with_other_weights(tmp_path, folders):
     output = trained(folders("bert"), tmp_path / "new")
     found = read_training(output)
     assert found is not None

@@ -141,7 +141,7 @@ def test_every_objective_is_learned(bert, objective, examples, part, dev, epochs
 
 
 @pytest.mark.parametrize("part", ["full", "last:2"])
-def test_without_a_better_epoch_the_encoder_is_what_it_was(bert, part):
+def test_training_without_better_epoch_keeps_encoder_unchanged(bert, part):
     before = weights(TrainableEncoder.load(str(bert), device="cpu"))
     encoder, curve = train(bert, RANKED, settings(train=part), scripted([0.5, 0.4, 0.5, 0.3]))
     assert same(weights(encoder), before)
@@ -169,7 +169,7 @@ def test_an_interrupted_training_comes_to_the_same_end(
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_parts_that_are_computed_again_give_the_same_weights(folders, monkeypatch, precision):
+def test_gradient_checkpointing_gives_same_weights(folders, monkeypatch, precision):
     asked = settings(train="last:2", precision=precision)
     expected, curve = train(folders("bert"), RANKED, asked)
     monkeypatch.setattr("retriever.encoders.training.model._MOST_STATES", 0)

@@ -127,7 +127,7 @@ def test_a_text_gets_the_same_vector_of_length_one_in_any_batch(name, load):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_an_architecture_that_is_not_known_gives_its_last_layer(name, load, plain):
+def test_unknown_architecture_gives_last_layer(name, load, plain):
     for pooling in POOLINGS:
         expected = plain(name).pooled(pooling)[:, -1]
         found = load(name, f"{pooling}::normalize=no").encode(TEXTS)
@@ -140,7 +140,7 @@ def test_an_architecture_that_is_not_known_gives_its_last_layer(name, load, plai
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_an_architecture_that_is_not_known_refuses_layers_in_one_line(name, load):
+def test_unknown_architecture_refuses_layers_in_one_line(name, load):
     for settings in ("layers=0,2", "sbert-wk", "top-bottom", "last4", "lc:1"):
         with pytest.raises(ConfigError, match=f"^layers: the layers of a {name} model cannot .*$"):
             load(name, settings)

@@ -56,7 +56,7 @@ pytestmark = [
 
 @engines
 @pytest.mark.parametrize(("name", "form"), CASES)
-def test_vectors_are_those_of_torch(name, form, backend, load):
+def test_engine_vectors_equal_torch(name, form, backend, load):
     reference = load(name, f"backend=torch::{form}".removesuffix("::"))
     found = load(name, f"backend={backend}::{form}".removesuffix("::"))
     assert found.spec.fingerprint == reference.spec.fingerprint
@@ -137,7 +137,7 @@ def test_a_caller_that_stops_in_the_middle_leaves_an_engine_that_works(load):
     np.testing.assert_allclose(model.embed([pieces[row] for row in rows]), first, **CLOSE)
 
 
-def test_token_types_are_read(load, folders):
+def test_engine_reads_token_type_embeddings(load, folders):
     import torch
 
     backbone = load("bert", "backend=torch")._model.backbone
@@ -165,7 +165,7 @@ def test_the_buckets_of_distances_are_those_of_mpnet():
 
 
 @pytest.mark.parametrize("name", sorted(DEPTHS.keys() - {"bert", "bert12", "mpnet", "roberta24"}))
-def test_other_models_run_in_torch_alone(name, folders):
+def test_unsupported_models_run_in_torch_only(name, folders):
     with pytest.raises(UnsupportedModelError):
         read_weights(find_model(str(folders(name))))
     assert isinstance(Encoder.load(str(folders(name)), device="cpu")._model, TransformerModel)

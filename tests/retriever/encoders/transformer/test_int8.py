@@ -47,7 +47,7 @@ def test_a_rounded_layer_computes_about_the_same():
     assert error < 0.02
 
 
-def test_ranges_are_those_of_the_inputs(folders):
+def test_int8_ranges_equal_extremes_of_inputs(folders):
     folder = find_model(str(folders("bert")))
     weights, tokenizer = read_weights(folder), WordPieces(folder)
     ids = tokenizer.tokenize(TEXTS)

@@ -56,9 +56,7 @@ def torch_encoder(load, name, settings):
         *(("layers=all::fusion=concat", -1), ("FUSED", -1)),
     ],
 )
-def test_nothing_above_the_highest_layer_is_computed_and_no_state_is_kept(
-    name, settings, highest, load
-):
+def test_layers_above_highest_are_skipped_and_states_are_freed(name, settings, highest, load):
     fused = f"sbert-wk::wk-variance=fused::start-layer={DEPTHS[name] - 1}"
     encoder = torch_encoder(load, name, settings.replace("FUSED", fused))
     with watched(name) as (ran, counts):

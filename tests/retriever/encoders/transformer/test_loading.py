@@ -29,7 +29,7 @@ from tests.retriever.encoders.settings_samples import encoder_settings, sound
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_what_a_person_asks_for_goes_before_what_the_model_says(make, folders):
+def test_explicit_settings_override_those_of_model(make, folders):
     folder = make(pooling("cls"), dense(8), prompts={"query": "w1: ", "document": "w3: "})
     overrides = ["pooling=mean", "head=no", "query-prompt=", "passage-prompt="]
     encoder, plain = load(folder, "::".join(overrides)), load(folders("bert"))
@@ -126,7 +126,7 @@ def test_resolved_settings_pasted_back_resolve_to_themselves_and_leave_nothing_o
 @given(asked=ASKED)
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @pytest.mark.filterwarnings("ignore:.* longer than the window")
-def test_an_encoder_is_made_again_from_its_text(folder_of, asked):
+def test_encoder_is_rebuilt_from_its_text_form(folder_of, asked):
     folder = str(folder_of("plain").path)
 
     def loaded(**named):
@@ -149,7 +149,7 @@ def test_an_encoder_is_made_again_from_its_text(folder_of, asked):
         ([pooling("cls")], "special-tokens=drop", "pooling: cls reads a special token: add"),
     ],
 )
-def test_what_a_model_cannot_do_is_refused_before_it_is_loaded(
+def test_impossible_settings_are_refused_before_model_is_loaded(
     modules, asked, refusal, make, monkeypatch
 ):
     folder = make(*modules)

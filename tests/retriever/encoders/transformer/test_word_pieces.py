@@ -80,7 +80,7 @@ def test_ids_and_offsets_of_any_text_are_those_of_transformers(name, both, text)
         ("tokenizer.json", {"added_tokens": [{"id": 5, "content": "w0"}]}),
     ],
 )
-def test_files_that_transformers_may_read_otherwise_are_left_to_it(file, change, folders, tmp_path):
+def test_ambiguous_tokenizer_files_are_left_to_transformers(file, change, folders, tmp_path):
     folder = shutil.copytree(folders("bert"), tmp_path / "model")
     content = json.loads((folder / file).read_text())
     if "added_tokens" in change:
