@@ -50,7 +50,7 @@ def test_a_folder_appears_and_is_replaced_as_a_whole(
     ],
     ids=["full", "interrupted"],
 )
-def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path, error, expected, message):
+def test_error_while_writing_folder_keeps_old_folder(tmp_path, error, expected, message):
     for names in ([], ["made"]):
         with pytest.raises(expected, match=message), whole_folder(tmp_path / "made") as new:  # noqa: PT012
             (new / "b").write_text("2")
@@ -61,7 +61,7 @@ def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path, error, expect
 
 
 @pytest.mark.parametrize("holds", [None, [], ["thing.json"], ["thing.json", "more"]])
-def test_new_and_empty_folders_and_ours_will_do(tmp_path: Path, holds: list[str] | None) -> None:
+def test_output_folder_may_be_new_empty_or_own(tmp_path: Path, holds: list[str] | None) -> None:
     folder = tmp_path / "made"
     if holds is not None:
         folder.mkdir()
@@ -71,7 +71,7 @@ def test_new_and_empty_folders_and_ours_will_do(tmp_path: Path, holds: list[str]
     assert folder.exists() == (holds is not None)
 
 
-def test_what_is_not_ours_is_refused(tmp_path: Path) -> None:
+def test_foreign_output_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "b.txt").write_text("Dear")
     (tmp_path / "letters" / "a.txt").write_text("Dear")

@@ -120,7 +120,7 @@ def notes_of(index):
 
 
 @pytest.mark.parametrize("guess", WORKS.values(), ids=WORKS)
-def test_a_guess_works(index, encoder, guess):
+def test_guessed_python_call_works(index, encoder, guess):
     assert guess(index, encoder)
 
 
@@ -185,7 +185,7 @@ def test_a_guess_works(index, encoder, guess):
         ),
     ],
 )
-def test_a_guess_names_the_right_word(index, guess, error, message):
+def test_wrong_python_guess_is_refused_with_right_name(index, guess, error, message):
     with pytest.raises(error, match=message):
         guess(index)
 

@@ -79,7 +79,7 @@ def index(tmp_path, fake_encoder):
         assert made.verify() == []
 
 
-def test_what_is_new_changed_and_unchanged_is_counted(index):
+def test_add_counts_new_changed_and_unchanged_documents(index):
     first = documents(5)
     assert index.add(first) == report(added=5, passages=5, pieces=5 * 5)
     second = [first[0], replace(first[1], text="other"), *documents(2, start=5), *first[2:5]]
@@ -87,9 +87,7 @@ def test_what_is_new_changed_and_unchanged_is_counted(index):
     assert len(stored(index)) == 7
 
 
-def test_what_is_unchanged_or_has_new_metadata_costs_no_encoding_and_no_model(
-    tmp_path, fake_encoder
-):
+def test_add_of_unchanged_text_loads_and_runs_no_model(tmp_path, fake_encoder):
     with Index.create(tmp_path / "index") as index:
         index.add(documents(5))
     encoded, loads = fake_encoder.encoded, fake_encoder.loads
@@ -150,7 +148,7 @@ def test_an_empty_document_takes_the_place_of_the_one_with_its_id(index, empty):
         ["old", "", "new", ""],
     ],
 )
-def test_of_equal_ids_the_last_one_stands_an_empty_one_too(
+def test_add_keeps_last_document_of_equal_ids_even_if_empty(
     index, monkeypatch, versions, existing, chunk
 ):
     monkeypatch.setattr("retriever.index.indexing.indexer._BATCH", chunk)
@@ -171,7 +169,7 @@ def failing(before, error):
 
 @pytest.mark.parametrize("before", [0, 3, 511, 512, 700])
 @pytest.mark.parametrize("error", [SourceError("line 9: bad"), ValueError("of a caller's own")])
-def test_what_was_read_before_a_failure_is_committed(index, before, error):
+def test_add_commits_documents_read_before_failure(index, before, error):
     mine = IndexingReport()
     with pytest.raises(type(error), match=str(error)):
         index.add(failing(before, error), report=mine)
@@ -202,7 +200,7 @@ def test_a_document_that_cannot_be_stored_is_refused_after_those_before_it(index
     assert sorted(stored(index)) == ["d0", "d1", "d2"]
 
 
-def test_nan_of_a_program_is_null_and_what_cannot_be_stored_is_refused(index):
+def test_add_stores_nan_as_null_and_refuses_unstorable_metadata(index):
     index.add([{"id": "a", "text": "x", "n": float("nan"), "m": [1, float("nan")]}])
     assert index["a"].metadata == {"n": None, "m": [1, None]}
     for value, fault in ((float("inf"), "holds inf"), (b"x", "of type bytes"), (2**63, "64 bits")):
@@ -257,7 +255,7 @@ def test_every_passage_is_encoded_and_analysed_with_its_title(index, fake_encode
     assert [hit.id for hit in index.search("w39", BM25)] == ["long"]
 
 
-def test_a_long_text_is_truncated_or_refused_whatever_its_blocks(
+def test_long_text_is_truncated_or_refused_independent_of_blocks(
     tmp_path, fake_encoder, monkeypatch
 ):
     small_blocks(monkeypatch, 300)
@@ -300,7 +298,7 @@ def test_a_text_cut_in_blocks_has_the_passages_of_the_whole(
 @pytest.mark.parametrize(
     "text", ["x" * 5000, "a " * 40 + "x" * 5000 + " b" * 40, " \n" * 3000, "a" + " " * 5000 + "b c"]
 )
-def test_a_text_whose_block_has_no_end_of_a_passage_is_whole(index, monkeypatch, text):
+def test_text_without_passage_end_in_block_is_read_whole(index, monkeypatch, text):
     small_blocks(monkeypatch, 100)
     document = Document("odd", text, "title")
     index.add([document, Document("b", "another text")])
@@ -380,9 +378,7 @@ def dies(fake_encoder, monkeypatch, after, error=DiedError):
 
 
 @pytest.mark.parametrize("after", [1, 2, 9, 16])
-def test_a_run_that_died_within_a_document_resumes_there(
-    tmp_path, index, fake_encoder, monkeypatch, after
-):
+def test_add_resumes_within_document_after_crash(tmp_path, index, fake_encoder, monkeypatch, after):
     documents = [Document("a", "short"), Document("long", text_of(900)), Document("z", "last")]
     with Index.create(tmp_path / "undisturbed") as undisturbed:
         whole = undisturbed.add(documents, commit=SMALL)
@@ -406,7 +402,9 @@ def test_a_run_that_died_within_a_document_resumes_there(
     assert unfinished(index) is None
 
 
-def test_ctrl_c_commits_what_is_complete_and_keeps_the_rest(index, fake_encoder, monkeypatch):
+def test_ctrl_c_commits_complete_documents_and_keeps_other_vectors(
+    index, fake_encoder, monkeypatch
+):
     documents = [Document(f"d{i}", f"text n{i} " + "x " * i) for i in range(20)]
     documents.append(Document("long", text_of(900)))
     commit = CommitSettings(window_pieces=64)

@@ -46,9 +46,7 @@ def top_tens(collection, made, where=None):
 
 
 @pytest.mark.parametrize("space", ["cosine", "l2", "ip"])
-def test_the_best_ten_are_those_of_chroma_and_nothing_is_unpickled(
-    made, tmp_path, space, monkeypatch
-):
+def test_chroma_import_has_same_top_ten_without_unpickling(made, tmp_path, space, monkeypatch):
     with client(tmp_path) as chroma:
         collection = fill(chroma, made, space)
         expected, filtered = top_tens(collection, made), top_tens(collection, made, {"even": True})
@@ -77,14 +75,14 @@ def test_texts_and_metadata_are_kept_and_a_field_can_be_the_title(made, tmp_path
         import_documents(tmp_path / "index", source, made.model, fields=Fields(id="name"))
 
 
-def test_another_ranking_is_noted(made, tmp_path):
+def test_chroma_import_warns_of_other_ranking(made, tmp_path):
     with client(tmp_path) as chroma:
         fill(chroma, made, "l2", scale=3)
     with pytest.warns(UserWarning, match="vectors are not of length 1: .* by the cosine"):
         import_documents(tmp_path / "index", f"chroma:{tmp_path / 'chroma'}", made.model)
 
 
-def test_one_of_several_collections_is_named(made, tmp_path):
+def test_chroma_import_needs_name_of_one_of_several_collections(made, tmp_path):
     with client(tmp_path) as chroma:
         fill(chroma, made)
         chroma.create_collection("empty", embedding_function=None)

@@ -58,9 +58,7 @@ def read_more(monkeypatch):
     make_newer(monkeypatch, "markdown")
 
 
-def test_a_newer_reader_reads_the_files_of_its_kind_once_more(
-    index, notes, monkeypatch, fake_encoder
-):
+def test_refresh_reads_files_again_after_reader_changed(index, notes, monkeypatch, fake_encoder):
     remember(index, notes)
     assert index.refresh() == RefreshReport(unchanged=3, files_left_out={".zip": 1})
     read_more(monkeypatch)
@@ -93,7 +91,7 @@ def test_a_changed_file_is_read_whatever_the_time(index, notes, monkeypatch):
     assert (report.changed, report.outdated, report.postponed) == (1, 1, 0)
 
 
-def test_batches_that_the_time_allows_are_kept(index, notes, monkeypatch):
+def test_timed_refresh_commits_batches_within_its_time(index, notes, monkeypatch):
     remember(index, notes)
     read_more(monkeypatch)
     monkeypatch.setattr("retriever.index.refreshing._TIMED_BATCH", 1)
@@ -112,9 +110,7 @@ def drop_readings(index):
         database.executescript("DROP TABLE readings; DROP TABLE left_out")
 
 
-def test_what_an_earlier_release_remembers_is_read_again_where_a_reader_changed(
-    index, notes, monkeypatch
-):
+def test_refresh_rereads_sources_of_earlier_release_where_reader_changed(index, notes, monkeypatch):
     for kind in files.KINDS:
         monkeypatch.setitem(files.KINDS, kind, files.KINDS[kind]._replace(reader_version=0))
     remember(index, notes)
@@ -128,7 +124,7 @@ def test_what_an_earlier_release_remembers_is_read_again_where_a_reader_changed(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="no folder is read-only for this user")
-def test_an_earlier_memory_that_cannot_be_written_is_read(index, notes):
+def test_read_only_source_memory_of_earlier_release_is_read(index, notes):
     remember(index, notes)
     drop_readings(index)
     place = memory_path(index.store)
@@ -140,7 +136,7 @@ def test_an_earlier_memory_that_cannot_be_written_is_read(index, notes):
         place.chmod(stat.S_IRUSR | stat.S_IWUSR)
 
 
-def test_the_files_of_an_index_by_what_became_of_them(index, notes, monkeypatch):
+def test_source_memory_counts_files_by_outcome(index, notes, monkeypatch):
     read_more(monkeypatch)
     write(notes / "blank.txt", " \n")
     write(notes / "not.pdf", "no PDF")

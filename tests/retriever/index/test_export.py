@@ -106,7 +106,7 @@ def test_fields_can_have_other_names(tmp_path, fake_encoder):
 
 
 @pytest.mark.parametrize("name", ["id", "text", "title", "vectors"])
-def test_metadata_of_a_field_that_is_taken_is_refused_and_the_old_file_stays(
+def test_export_refuses_metadata_with_reserved_name_and_keeps_old_file(
     tmp_path, fake_encoder, name
 ):
     with Index.create(tmp_path / "my.index") as index:
@@ -206,7 +206,7 @@ def test_long_texts_are_cut_and_counted(tmp_path, fake_encoder):
         (lambda: [Document("a", "x"), Document("b", WORDS)], "error", SourceError),
     ],
 )
-def test_encoding_that_fails_leaves_what_was_there_and_nothing_else(
+def test_failed_encoding_leaves_only_old_files(
     tmp_path, fake_encoder, existing, stream, on_long, error
 ):
     if existing:
@@ -217,7 +217,7 @@ def test_encoding_that_fails_leaves_what_was_there_and_nothing_else(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_names_that_cannot_be_written_are_refused_before_anything(folder, tmp_path):
+def test_export_refuses_unwritable_names_before_reading(folder, tmp_path):
     (tmp_path / "a.jsonl").mkdir()
     for write, name, error, message in (
         (export_jsonl, "a.jsonl", StorageError, "a.jsonl"),

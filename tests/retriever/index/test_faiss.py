@@ -55,7 +55,7 @@ def inverted_lists(width):
     ],
     ids=["flat-ip", "flat-l2", "id-map", "hnsw", "ivf", "long"],
 )
-def test_the_best_ten_are_those_of_faiss(tmp_path, make, scale):
+def test_faiss_import_has_same_top_ten(tmp_path, make, scale):
     made = Collection.make(tmp_path, settings="" if scale == 1 else "::normalize=no")
     index = make(made.vectors.shape[1])
     vectors = written(tmp_path, made, index, scale)
@@ -83,7 +83,7 @@ def test_another_ranking_and_approximate_vectors_are_noted(tmp_path, made):
         import_documents(tmp_path / "two", source, made.model, vectors=vectors)
 
 
-def test_a_damaged_file_is_named(tmp_path, made):
+def test_faiss_import_names_damaged_file(tmp_path, made):
     source = corpus(tmp_path, made)
     vectors = written(tmp_path, made, faiss.IndexFlatL2(made.vectors.shape[1]))
     vectors.write_bytes(vectors.read_bytes()[:200])

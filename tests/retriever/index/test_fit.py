@@ -65,7 +65,7 @@ def noise(text):
 
 
 @pytest.mark.parametrize("pieces", [letters, lambda text: [2] if text else []])
-def test_an_encoder_that_does_not_know_the_words_counts_nothing(pieces):
+def test_language_fit_of_encoder_with_unknown_words_gives_weight_zero(pieces):
     fit = measure_language_fit(russian(80), encoder(pieces, noise), Analyzer(), 80)
     assert (fit.strange > 0.4, fit.weight, fit.questions) == (True, 0.0, 80)
     assert fit.bm25 == fit.hybrid > fit.dense
@@ -81,7 +81,7 @@ def test_a_run_without_spaces_counts_as_words_of_two_letters():
         assert (fit.strange, fit.weight, fit.words) == (strange, 0.0, 40 / strange)
 
 
-def test_known_words_of_another_language_ask_questions_without_a_warning():
+def test_language_fit_on_known_words_asks_questions_without_warning():
     fit = measure_language_fit(russian(80), encoder(whole, noise), Analyzer(), 80)
     assert (fit.strange, fit.questions, fit.warning) == (0.0, 80, None)
     few = measure_language_fit(russian(8), encoder(whole, noise), Analyzer(), 8)
@@ -167,7 +167,7 @@ def test_texts_of_two_kinds_have_weights_of_their_own(tmp_path, model):
             assert index.search(query) != index.search(query, alpha=0.3)
 
 
-def test_an_encoder_that_knows_english_is_asked_nothing():
+def test_language_fit_of_english_encoder_on_english_asks_no_questions():
     texts = ["The book of the road is not in the house. It was there before, as they said."] * 9
     fit = measure_language_fit(texts, encoder(whole, None), Analyzer(), 9)
     assert (fit.strange, fit.questions, fit.weight, fit.warning) == (0.0, 0, 0.6, None)
@@ -183,7 +183,7 @@ def test_a_sample_of_passages_does_not_depend_on_their_order():
     assert one.texts == two.texts == [f"text {n}" for n in range(256)]
 
 
-def test_documents_that_are_added_one_at_a_time_are_looked_at_together(tmp_path):
+def test_language_fit_covers_documents_added_one_at_a_time(tmp_path):
     texts = russian(38)
     with Index.create(tmp_path / "index") as index, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -200,7 +200,7 @@ def test_documents_that_are_added_one_at_a_time_are_looked_at_together(tmp_path)
         assert index.info()["fit"] == found
 
 
-def test_ready_vectors_are_looked_at_where_their_encoder_is_at_hand(tmp_path, tiny_models):
+def test_language_fit_of_imported_vectors_needs_their_encoder(tmp_path, tiny_models):
     model, shards = tmp_path / "model", tmp_path / "shards"
     shutil.copytree(tiny_models["bert"], model)
     encode_shards([Document(one, one) for one in russian(80)], shards, f"{model}::max-length=32")
@@ -229,7 +229,7 @@ def test_ready_vectors_are_looked_at_where_their_encoder_is_at_hand(tmp_path, ti
         (0, {}, False),
     ],
 )
-def test_it_is_due_where_passages_or_shares_of_languages_have_changed(passages, languages, due):
+def test_language_fit_is_due_after_growth_or_changed_language_shares(passages, languages, due):
     measured = {"passages": 100, "languages": {"english": 80, "german": 20}, "weight": 0.6}
     assert is_due(measured, passages, languages) is due
     # Nothing was measured yet, or by a release that did not store the languages.
@@ -278,7 +278,7 @@ def test_a_refresh_measures_again_and_tells_of_another_weight(notes):
     assert index.info()["fit"] == before == notes.afresh()
 
 
-def test_small_changes_measure_nothing(notes, monkeypatch):
+def test_refresh_with_small_changes_measures_no_language_fit(notes, monkeypatch):
     monkeypatch.setattr("retriever.index.indexing.fit_measurement.measure_language_fit", None)
     (notes.folder / "1.txt").write_text("w5 w5 w5")
     (notes.folder / "2.txt").unlink()
@@ -288,7 +288,7 @@ def test_small_changes_measure_nothing(notes, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["refresh", "add", "prune"])
-def test_what_a_program_deletes_counts_at_the_next_refresh_or_addition(notes, how):
+def test_language_fit_follows_deletions_at_next_refresh_or_add(notes, how):
     write_notes(notes.folder / "ru", russian(90))
     with pytest.warns(UserWarning, match="does not know the language of"):
         notes.index.refresh()

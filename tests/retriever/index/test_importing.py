@@ -112,7 +112,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
-def test_a_record_that_cannot_be_used_is_named_and_those_before_it_stand(
+def test_import_names_bad_record_and_keeps_those_before(
     tmp_path, model, write_jsonl, changes, message
 ):
     source = write_jsonl(GOOD, {**GOOD, "id": "b", **changes})
@@ -154,7 +154,9 @@ UNFIT = [
 
 
 @pytest.mark.parametrize(("rows", "ids", "message"), UNFIT, ids=range(len(UNFIT)))
-def test_a_matrix_or_ids_that_do_not_fit_are_named(tmp_path, model, corpus, rows, ids, message):
+def test_import_refuses_mismatched_matrix_or_ids_by_name(
+    tmp_path, model, corpus, rows, ids, message
+):
     np.save(tmp_path / "v.npy", rows)
     if ids:
         (tmp_path / "v.ids.jsonl").write_text(ids)
@@ -167,7 +169,7 @@ def test_a_matrix_or_ids_that_do_not_fit_are_named(tmp_path, model, corpus, rows
     assert (set(stored(folder)) if folder.exists() else set()) == ({"x"} if one_by_one else set())
 
 
-def test_other_sources_are_refused_before_an_index_is_made(tmp_path, model, corpus):
+def test_import_refuses_bad_sources_without_creating_index(tmp_path, model, corpus):
     choice, folder, none = str(model), tmp_path / "my.index", {"vectors": tmp_path / "none.npy"}
     (tmp_path / "c.csv").write_text("id,text\n1,w1\n")
     (tmp_path / "e.jsonl").touch()
@@ -184,7 +186,7 @@ def test_other_sources_are_refused_before_an_index_is_made(tmp_path, model, corp
     assert not folder.exists()
 
 
-def test_the_encoder_beside_an_export_is_taken_and_checked(tmp_path, model):
+def test_import_uses_and_checks_encoder_file_of_export(tmp_path, model):
     source = make_index(tmp_path / "one", choice_of(model), random_documents(5))
     export = tmp_path / "out.jsonl"
     export_jsonl(source, export, vectors=True)

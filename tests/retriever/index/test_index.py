@@ -86,7 +86,7 @@ def test_another_model_than_the_index_has_is_refused_naming_both(folder, tiny_mo
             make(folder, "::max-length=16")
 
 
-def test_a_model_may_move_and_is_refused_when_it_is_needed_if_it_changed(tmp_path, tiny_models):
+def test_moved_model_is_accepted_and_changed_model_is_refused_at_use(tmp_path, tiny_models):
     model = shutil.copytree(tiny_models["bert"], tmp_path / "model")
     with Index.create(tmp_path / "i", str(model)) as index:
         index.add([Document("1", "w1 w2 w3"), Document("2", "w4 w5")])
@@ -168,7 +168,7 @@ class TestDocuments:
             assert index.add(["a text"]).unchanged == 1
             assert {document.text for document in index} == {"a text", "pears", "plums"}
 
-    def test_vectors_may_be_given_and_must_fit(self, index, fake_encoder):
+    def test_add_accepts_vectors_and_refuses_wrong_shapes(self, index, fake_encoder):
         rows = np.eye(3, 16, dtype=np.float32)
         encoded = fake_encoder.encoded
         index.add([Document(f"v{i}", f"text {i}") for i in range(3)], vectors=rows)
@@ -293,13 +293,13 @@ class TestWrongArguments:
             ),
         ],
     )
-    def test_they_are_named_with_what_is_expected(self, index, call, message):
+    def test_wrong_argument_raises_type_error_with_expected_name(self, index, call, message):
         with pytest.raises(TypeError, match=re.escape(message)):
             call(index)
         assert len(index) == 12
 
     @pytest.mark.parametrize("keywords", [{}, {"model": "all-MiniLM-L6-v2"}])
-    def test_classes_that_are_called_name_what_makes_them(self, keywords):
+    def test_calling_class_raises_error_that_names_its_constructor(self, keywords):
         message = r"Index: expected Index.open\('my.index'\) or Index.create\('my.index'\)"
         with pytest.raises(TypeError, match=message):
             Index("my.index", **keywords)
@@ -308,7 +308,7 @@ class TestWrongArguments:
 
 
 class TestOwnEncoders:
-    def test_anything_with_encode_serves_an_index(self, tmp_path):
+    def test_object_with_encode_method_serves_index(self, tmp_path):
         encoder = Letters()
         with Index.create(tmp_path / "my.index", encoder=encoder) as index:
             index.add(["aaa", "bbb", "abc"])
@@ -317,7 +317,7 @@ class TestOwnEncoders:
         with Index.open(tmp_path / "my.index", encoder=Letters()) as index:
             assert index.search("aa", mode="dense", k=1)[0].passage == "aaa"
 
-    def test_its_name_and_probe_vectors_guard_the_index(self, tmp_path):
+    def test_index_refuses_encoder_object_with_other_name_or_vectors(self, tmp_path):
         class Wrong(Letters):
             def encode(self, sentences):
                 return [[1.0]]
@@ -338,7 +338,7 @@ class TestOwnEncoders:
                 assert index.encoder is fake_encoder
         assert fake_encoder.loads == 0
 
-    def test_a_sentence_transformer(self, tmp_path, minilm):
+    def test_sentence_transformer_object_serves_index(self, tmp_path, minilm):
         transformers = pytest.importorskip("sentence_transformers")
         import layer_retriever_minilm
 
@@ -354,7 +354,7 @@ class TestOwnEncoders:
         np.testing.assert_allclose(vectors, minilm.encode(texts), atol=1e-4)
 
 
-def test_the_last_of_equal_ids_stands_and_costs_no_commit_of_its_own(index):
+def test_last_document_of_equal_ids_is_kept_without_extra_commit(index):
     before = index.info()["generation"]
     updates = [Document("3", f"version {i}", None, {"i": i}) for i in range(200)]
     report = index.add(updates)
@@ -363,7 +363,7 @@ def test_the_last_of_equal_ids_stands_and_costs_no_commit_of_its_own(index):
     assert (report.updated, report.added, len(index)) == (1, 0, 12)
 
 
-def test_a_lock_timeout_is_waited_for(index):
+def test_writer_waits_for_lock_up_to_lock_timeout(index):
     holder = writer_lock(index.folder)
     holder.__enter__()
     with pytest.raises(IndexLockedError, match="another writer"):
@@ -382,7 +382,7 @@ def test_a_corpus_is_compared_by_id_title_and_text(index):
     assert len(index) == 12
 
 
-def test_an_index_that_was_reindexed_goes_on(index, fake_encoder, tmp_path):
+def test_open_index_continues_after_reindex(index, fake_encoder, tmp_path):
     index.export(tmp_path / "out.npy")
     assert np.load(tmp_path / "out.npy").shape == (12, 16)
     assert index.reindex(encoder=fake_encoder, language="german") is not None

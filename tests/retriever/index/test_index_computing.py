@@ -41,7 +41,7 @@ def test_an_index_lists_how_its_vectors_were_computed(bert, tmp_path):
         assert index.verify() == []
 
 
-def test_an_index_of_shards_lists_it_too_and_a_later_run_computes_likewise(bert, tmp_path):
+def test_index_of_shards_lists_computation_and_later_runs_repeat_it(bert, tmp_path):
     model = f"{bert}::backend=torch::dtype=bfloat16"
     encode_shards(TEXTS, tmp_path / "s", model, device="cpu", shard_size=2)
     with pytest.raises(ConfigError, match=r"dtype=bfloat16, but .* was asked for"):

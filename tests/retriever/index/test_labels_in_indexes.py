@@ -105,7 +105,7 @@ def test_keywords_of_properties_are_metadata_and_labels(tmp_path, monkeypatch):
         ("हिन्दी_नोट", "हिन्दी नोट"),
     ],
 )
-def test_a_name_stands_for_a_missing_title_without_what_says_nothing(label, terms):
+def test_file_name_replaces_missing_title_unless_generic(label, terms):
     document = Document("a", "Text.", outline=(Mark(0, "label", label),))
     words = label.rpartition("/")[2] if "/" in label else label
     assert passage_text(document, None, "title").casefold() == " ".join(
@@ -159,7 +159,7 @@ def test_a_folder_of_all_files_does_not_change_their_order(tmp_path, model):
     assert deep[:2] == flat
 
 
-def test_without_context_there_are_no_names(tmp_path, notes, model):
+def test_index_without_context_finds_no_file_names(tmp_path, notes, model):
     with Index.create(tmp_path / "none", model, context="none") as index:
         index.add(CorpusReader(notes))
         assert ids(index, "hiking") == []
@@ -253,11 +253,11 @@ def test_a_hit_of_a_name_has_its_passage_and_no_suggestion_replaces_the_word(ind
     assert index.facets([], "hiking").matches == 1
 
 
-def test_more_like_takes_labels_too(index):
+def test_more_like_uses_labels(index):
     assert index.more_like("boats/oars.txt", k=3)
 
 
-def test_a_page_of_labels_is_cut_and_wrong_ones_are_refused(tmp_path, notes, model):
+def test_long_labels_are_truncated_and_bad_labels_are_refused(tmp_path, notes, model):
     (notes / "spam.html").write_text(
         f"<html><head><meta name='keywords' content='{'buy, ' * 100_000}'></head>"
         "<body><main><p>Nothing else is here to read.</p></main></body></html>"
@@ -288,7 +288,7 @@ def decomposed(tmp_path):
 
 
 @pytest.mark.parametrize("typed", [COMPOSED, DECOMPOSED])
-def test_names_of_files_are_equal_in_each_form(tmp_path, decomposed, model, typed):
+def test_file_names_are_found_in_every_unicode_normal_form(tmp_path, decomposed, model, typed):
     with Index.create(tmp_path / "index", model) as index:
         index.add(CorpusReader(decomposed), remember=True)
         assert [document.id for document in index] == [COMPOSED]
@@ -305,7 +305,7 @@ def test_names_of_files_are_equal_in_each_form(tmp_path, decomposed, model, type
     assert document.id.endswith(COMPOSED)
 
 
-def test_records_keep_their_ids_and_are_told_apart(tmp_path, model):
+def test_record_ids_of_different_unicode_normal_forms_stay_distinct(tmp_path, model):
     with Index.create(tmp_path / "index", model) as index:
         index.add([{"id": COMPOSED, "text": "one"}, {"id": DECOMPOSED, "text": "two"}])
         assert (index[COMPOSED].text, index[DECOMPOSED].text) == ("one", "two")
@@ -384,7 +384,7 @@ def test_a_phrase_is_found_in_a_name_and_in_keywords(index, mode, phrase, id_):
     assert (hit.id, hit.passage) == (id_, index[id_].text.strip())
 
 
-def test_words_and_phrases_of_names_are_left_out(index):
+def test_query_excludes_words_and_phrases_of_file_names(index):
     both = ["garden.txt", "boats/kayak_repair-2021.txt"]
     assert ids(index, "kayak", raw=False) == both
     for text in ("kayak -repair", "kayak -repairs", 'kayak -"kayak repair"', "kayak -boats"):
@@ -408,7 +408,7 @@ def test_words_of_names_and_keywords_are_suggested(index, typed, expected):
     assert index.suggestion(typed) == expected
 
 
-def test_words_of_a_text_come_first_where_a_name_begins_so_or_is_spelled_so(tmp_path, model):
+def test_text_match_ranks_before_expanded_match_in_file_name(tmp_path, model):
     folder = tmp_path / "notes"
     folder.mkdir()
     filler = "and then the boats were painted in the long evenings of that summer by the lake"

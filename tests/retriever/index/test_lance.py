@@ -37,7 +37,7 @@ def top_tens(table, made, metric, where=None):
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
-def test_the_best_ten_are_those_of_lancedb(database, made, tmp_path, metric):
+def test_lance_import_has_same_top_ten(database, made, tmp_path, metric):
     table = database.create_table("notes", rows(made))
     table.delete("id = 'd3'")
     report = import_documents(tmp_path / "index", f"lancedb:{tmp_path / 'lance'}", made.model)
@@ -65,7 +65,7 @@ def test_texts_and_metadata_are_kept_and_columns_can_have_other_names(database, 
             assert sorted(index, key=lambda one: int(one.id[1:])) == expected
 
 
-def test_one_of_several_tables_is_named(database, made, tmp_path):
+def test_lance_import_needs_name_of_one_of_several_tables(database, made, tmp_path):
     for name in ("notes", "more"):
         database.create_table(name, rows(made)[:3])
     with pytest.raises(SourceError, match="more, notes"):
@@ -73,7 +73,7 @@ def test_one_of_several_tables_is_named(database, made, tmp_path):
     import_documents(tmp_path / "index", f"lancedb:{tmp_path / 'lance'}/more", made.model)
 
 
-def test_what_cannot_be_imported_is_named(database, made, tmp_path):
+def test_lance_import_refuses_bad_tables_by_name(database, made, tmp_path):
     source = f"lancedb:{tmp_path / 'lance'}"
     with pytest.raises(SourceError, match="NAME of a table"):
         import_documents(tmp_path / "index", source, made.model)

@@ -43,7 +43,7 @@ def test_an_index_without_documents_takes_another_encoder_and_analyzer(store, re
         assert len(index) == 1
 
 
-def test_an_encoder_of_which_some_settings_are_given_keeps_the_others(folder, fake_encoder):
+def test_partial_encoder_settings_keep_other_settings(folder, fake_encoder):
     with Index.create(folder, "::max-length=32") as index:
         index.add(["a text"])
         index.clear()

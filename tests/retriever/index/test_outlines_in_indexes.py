@@ -55,7 +55,7 @@ def folder(tmp_path, model):
     return tmp_path / "index"
 
 
-def test_a_hit_says_where_it_is_and_a_document_without_outline_has_no_place(folder):
+def test_hit_has_place_only_with_outline(folder):
     with Index.open(folder) as index:
         assert index["guide.md"] == GUIDE
         (hit,) = index.search("onion walnut", mode="bm25")

@@ -41,7 +41,9 @@ def index(tmp_path, model):
         ([0, 8], ONES, "passage 1: .*found 0"),
     ],
 )
-def test_a_part_that_does_not_fit_is_refused_and_harms_nothing(index, spans, vectors, fault):
+def test_add_refuses_mismatched_spans_or_vectors_and_keeps_index_sound(
+    index, spans, vectors, fault
+):
     index.add(["w4 w5"])
     with pytest.raises(SourceError, match=f"document 'x': .*{fault}") as caught:
         index.add([Document("before", "w1"), ReadyDocument(DOCUMENT, spans, vectors)])
@@ -52,7 +54,7 @@ def test_a_part_that_does_not_fit_is_refused_and_harms_nothing(index, spans, vec
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float64, np.int8])
-def test_other_numbers_become_float32(index, kind):
+def test_vectors_of_other_dtypes_are_stored_as_float32(index, kind):
     vectors = np.array([[3, 4, 0, 0, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0, 0, 0]], kind)
     terms = AnalyzedTerms(index.analyzer.identity, [index.analyzer.tokens("apple"), []])
     index.add([ReadyDocument(DOCUMENT, [(0, 2), (3, 8)], vectors, terms)])

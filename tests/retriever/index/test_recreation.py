@@ -113,7 +113,7 @@ def test_an_attempt_that_ends_early_is_resumed_with_the_same_settings(
     assert held(folder) == ids(documents(2010, "new"))
 
 
-def test_other_sources_or_settings_leave_nothing_of_the_first_attempt(folder, fake_encoder):
+def test_recreation_with_other_sources_or_settings_starts_afresh(folder, fake_encoder):
     with pytest.raises(Killed), recreated(folder) as index:
         index.add(interrupted(1000), commit=SMALL, prune=True)
     with recreated(folder) as index:
@@ -135,7 +135,7 @@ def remake(folder, number):
     assert held(folder) == ids(documents(number, "new"))
 
 
-def test_what_is_damaged_left_over_a_link_or_missing_is_made_anew(folder, tmp_path):
+def test_recreation_replaces_damaged_leftover_linked_or_missing_index(folder, tmp_path):
     shutil.rmtree(folder / "segments")
     remake(folder, 3)
     content = (folder / "index.sqlite").read_bytes()
@@ -176,7 +176,7 @@ def test_files_that_are_no_part_of_an_index_are_never_removed(folder, tmp_path, 
         (tmp_path / name).rmdir()
 
 
-def test_what_is_refused_keeps_what_is_there(folder, monkeypatch):
+def test_refused_recreation_keeps_old_index(folder, monkeypatch):
     nonsense = StructureSettings("nonsense")
     with pytest.raises(ConfigError, match="nonsense"), recreated(folder, structures=nonsense):
         pass
@@ -237,7 +237,7 @@ def test_the_old_index_answers_until_the_new_one_takes_its_place(german, other):
     assert answers(german) != before
 
 
-def test_the_same_encoder_changes_nothing(german, model):
+def test_reindex_with_same_encoder_writes_no_files(german, model):
     files = {path: path.stat().st_mtime_ns for path in (german / "segments").rglob("*")}
     own = parse_encoder(model).model
     for same in ("", model, "::max-length=12", f"{own}::max-length=12::static=average"):
@@ -279,7 +279,7 @@ def test_documents_that_change_between_two_attempts_are_as_they_are_now(german, 
     assert {id_: parts[:3] for id_, parts in stored(german).items()} == expected
 
 
-def test_what_is_not_given_is_as_in_the_index(german, model):
+def test_reindex_keeps_settings_that_are_not_overridden(german, model):
     own = parse_encoder(model).model
     assert reindexed(german, "::max-length=20") is not None
     assert settings_of(german) == (f"{own}::static=average::max-length=20", *GERMAN.values())
@@ -310,7 +310,7 @@ def test_a_damaged_document_stops_it_and_no_index_is_made_where_there_is_none(
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_reindexing_brings_the_terms_of_this_release(tmp_path, model):
+def test_reindex_adds_terms_of_current_release(tmp_path, model):
     earlier = AnalyzerSettings(detection="words", terms="parts")
     with Index.create(tmp_path / "index", model, analyzer=earlier) as index:
         texts = {"a": "the vitamin A", "b": "vitamins, a few"}
@@ -328,7 +328,7 @@ def test_reindexing_brings_the_terms_of_this_release(tmp_path, model):
         assert index.search("vitamin A", mode="bm25")[0].id == "a"
 
 
-def test_reindexing_tells_languages_anew_where_the_language_is_asked_for(tmp_path, model):
+def test_reindex_detects_languages_again_if_language_is_set(tmp_path, model):
     text = "Panthers savunması yalnızca 308 sayı verdi ve ligde altıncı sırada bitirdi."
     earlier = AnalyzerSettings(detection="words")
     with Index.create(tmp_path / "index", model, analyzer=earlier) as index:

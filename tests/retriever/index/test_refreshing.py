@@ -39,7 +39,7 @@ def afresh(folder, *sources):
         return list(index)
 
 
-def test_what_is_new_changed_renamed_and_gone(tmp_path, index, fake_encoder):
+def test_refresh_adds_changes_renames_and_deletes_documents(tmp_path, index, fake_encoder):
     notes = tmp_path / "notes"
     for name in "abcd":
         write(notes / f"{name}.txt", f"text of {name}")
@@ -65,7 +65,7 @@ def test_what_is_new_changed_renamed_and_gone(tmp_path, index, fake_encoder):
     assert index.refresh() == RefreshReport(unchanged=4)
 
 
-def test_vectors_of_the_same_text_are_taken_over(tmp_path, index, fake_encoder):
+def test_refresh_reuses_vectors_of_renamed_texts(tmp_path, index, fake_encoder):
     # With a title, the name is no part of what is encoded.
     words = [f"word{number}." for number in range(200)]
     for name in ("a.md", "b.md"):
@@ -151,7 +151,7 @@ def test_random_changes_of_files_give_the_index_of_a_new_run(tmp_path, fake_enco
     index.close()
 
 
-def test_size_and_time_decide_before_the_content_is_read(tmp_path, index, monkeypatch):
+def test_refresh_compares_size_and_time_before_content(tmp_path, index, monkeypatch):
     notes = tmp_path / "notes"
     for number in range(3):
         write(notes / f"{number}.txt", f"text {number}")
@@ -252,7 +252,7 @@ def test_files_that_can_be_listed_and_not_looked_at_keep_their_documents(
     assert index.refresh() == RefreshReport(unchanged=2)
 
 
-def test_what_is_damaged_keeps_its_documents_until_it_can_be_read(tmp_path, index):
+def test_refresh_keeps_documents_of_damaged_files(tmp_path, index):
     alone, below = (write(tmp_path / name, "# Bees\nhum") for name in ("a.md", "notes/b.md"))
     mails = [f"From a\nSubject: s{number}\n\nMail {number}.\n\n" for number in range(2)]
     box = write(tmp_path / "notes/c.mbox", "".join(mails))
@@ -273,7 +273,7 @@ def test_what_is_damaged_keeps_its_documents_until_it_can_be_read(tmp_path, inde
     assert (index.refresh().changed, len(index)) == (1, 2)
 
 
-def test_an_index_that_remembers_nothing_says_so(tmp_path, index):
+def test_refresh_of_index_without_source_memory_is_refused(tmp_path, index):
     index.add([Document("a", "text")])
     with pytest.raises(SourceError, match="remembers no sources"):
         index.refresh()
@@ -293,7 +293,7 @@ def test_prune_leaves_the_documents_of_the_sources_alone_and_forgets_others(tmp_
     assert index.refresh() == RefreshReport(unchanged=2)
 
 
-def test_what_a_run_without_pruning_leaves_is_removed_by_the_next_refresh(tmp_path, index):
+def test_refresh_removes_documents_left_by_run_without_prune(tmp_path, index):
     write(tmp_path / "notes/a.txt", "text of a")
     write(tmp_path / "notes/b.txt", "text of b")
     lines = write(tmp_path / "c.jsonl", '{"id": "c", "text": "one"}\n{"id": "d", "text": "two"}\n')
@@ -321,7 +321,7 @@ def test_sources_keep_their_fields_and_rules(tmp_path, index):
     assert index["2"] == Document("2", "two", None, {"zip": "02"})
 
 
-def test_files_that_are_one_document_and_mailboxes(tmp_path, index, monkeypatch):
+def test_refresh_follows_single_files_and_mailboxes(tmp_path, index, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "read.md", "# Title\nbody")
     mails = [f"From a\nSubject: s{number}\n\nMail {number}.\n\n" for number in range(3)]
@@ -337,7 +337,7 @@ def test_files_that_are_one_document_and_mailboxes(tmp_path, index, monkeypatch)
     assert "another body" in index["read.md"].text
 
 
-def test_what_was_passed_over_is_read_once_it_can_be(tmp_path, index, monkeypatch):
+def test_refresh_reads_skipped_files_once_readable(tmp_path, index, monkeypatch):
     write(tmp_path / "notes/a.txt", "text of a")
     write(tmp_path / "notes/b.txt", "")
     for name in ("deleted.txt", "erased.txt"):
@@ -359,7 +359,7 @@ def test_what_was_passed_over_is_read_once_it_can_be(tmp_path, index, monkeypatc
         assert [one.id for one in index] == ["a.txt"]
 
 
-def test_a_database_whose_changes_are_in_its_log(tmp_path, index):
+def test_refresh_sees_sqlite_changes_in_write_ahead_log(tmp_path, index):
     with closing(sqlite3.connect(tmp_path / "data.db", isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("CREATE TABLE t (id TEXT PRIMARY KEY, text TEXT)")
@@ -371,7 +371,7 @@ def test_a_database_whose_changes_are_in_its_log(tmp_path, index):
         assert index.refresh() == RefreshReport(changed=1, removed=1)
 
 
-def test_of_two_sources_with_an_id_the_one_read_last_stands(tmp_path, index):
+def test_refresh_keeps_document_of_last_source_with_same_id(tmp_path, index):
     first = write(tmp_path / "a.jsonl", '{"id": "x", "text": "first"}\n{"id": "y", "text": "y"}\n')
     second = write(tmp_path / "b.jsonl", '{"id": "x", "text": "second"}\n{"id": "z", "text": "z"}')
     remember(index, first)
@@ -387,7 +387,7 @@ def test_of_two_sources_with_an_id_the_one_read_last_stands(tmp_path, index):
     assert {one.id: one.text for one in index} == {"x": "first again", "z": "z"}
 
 
-def test_without_changes_no_lock_is_taken(tmp_path, index):
+def test_refresh_without_changes_takes_no_lock(tmp_path, index):
     write(tmp_path / "notes/a.txt", "text of a")
     remember(index, tmp_path / "notes")
     with index.store.writer():
@@ -439,7 +439,7 @@ def test_a_snapshot_remembers_its_sources(tmp_path, index):
         None,
     ],
 )
-def test_an_altered_memory_is_named(tmp_path, index, damage):
+def test_refresh_names_altered_source_memory(tmp_path, index, damage):
     write(tmp_path / "notes/a.txt", "text of a")
     remember(index, tmp_path / "notes")
     path = tmp_path / "my.index/index.sqlite-sources"

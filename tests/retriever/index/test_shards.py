@@ -58,7 +58,7 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("shard_size", [1, 7, 100])
-def test_import_makes_the_index_that_indexing_makes(tmp_path, model, shard_size):
+def test_imported_shards_equal_index_of_same_documents(tmp_path, model, shard_size):
     documents = [*UNUSUAL, *random_documents(60)]
     done = encode_shards(documents, tmp_path / "shards", model, shard_size=shard_size)
     make_index(tmp_path / "direct", model, documents)
@@ -131,7 +131,7 @@ def test_empty_documents_are_left_out_and_a_shard_may_hold_none(tmp_path, model)
     assert list(read_shards(tmp_path / "none")) == []
 
 
-def test_a_shard_ends_early_where_texts_are_long(tmp_path, model, monkeypatch):
+def test_shard_of_long_texts_ends_early(tmp_path, model, monkeypatch):
     monkeypatch.setattr("retriever.index.transfer.shards._BLOCK_BYTES", 200)
     documents = [Document(str(n), "w1 " * 30) for n in range(6)]
     assert encode_shards(documents, tmp_path / "shards", model).shards == 3
@@ -169,7 +169,7 @@ class Interrupted(list):
         raise KeyboardInterrupt
 
 
-def test_a_run_resumes_and_makes_what_is_missing_alone(tmp_path, model):
+def test_encode_shards_resumes_with_missing_shards_only(tmp_path, model):
     documents, folder = random_documents(50), tmp_path / "shards"
     with pytest.raises(KeyboardInterrupt):
         encode_shards(Interrupted(documents[:35]), folder, model, shard_size=10)
@@ -188,7 +188,7 @@ def test_a_run_resumes_and_makes_what_is_missing_alone(tmp_path, model):
     assert contents(folder) == after
 
 
-def test_any_altered_byte_is_found_and_the_shard_made_again(tmp_path, model):
+def test_altered_byte_of_shard_is_found_and_shard_is_encoded_again(tmp_path, model):
     documents, folder = random_documents(12), tmp_path / "shards"
     encode_shards(documents, folder, model, shard_size=6)
     sound, path = contents(folder), folder / "000001.safetensors"
@@ -222,7 +222,7 @@ def test_any_altered_byte_is_found_and_the_shard_made_again(tmp_path, model):
     assert import_documents(tmp_path / "index", folder).added == 6
 
 
-def test_a_shard_of_other_settings_or_of_another_place_is_not_taken(tmp_path, model):
+def test_foreign_or_misplaced_shard_is_replaced(tmp_path, model):
     for name, overlap in (("one", "12"), ("two", "10")):
         choice = model.replace("length=12", f"length={overlap}")
         encode_shards(random_documents(4), tmp_path / name, choice, shard_size=2)
@@ -236,7 +236,7 @@ def test_a_shard_of_other_settings_or_of_another_place_is_not_taken(tmp_path, mo
         next(read_shards(tmp_path / "one"))
 
 
-def test_other_settings_are_refused(tmp_path, model):
+def test_encode_shards_refuses_settings_other_than_stored(tmp_path, model):
     documents, folder = random_documents(4), tmp_path / "shards"
     encode_shards(documents, folder, model, shard_size=2)
     before = contents(folder)
@@ -288,7 +288,7 @@ def test_an_index_of_another_encoder_is_refused(tmp_path, model):
     assert import_documents(tmp_path / "new", tmp_path / "shards", model).added == 3
 
 
-def test_folders_and_documents_that_cannot_be_used(tmp_path, model):
+def test_encode_shards_refuses_foreign_folders_and_bad_documents(tmp_path, model):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos/1.jpg").touch()
     with pytest.raises(StorageError, match=r"holds '1\.jpg', which is no part of shards"):
@@ -310,7 +310,7 @@ def test_folders_and_documents_that_cannot_be_used(tmp_path, model):
             encode_shards([Document("a", "w1"), bad], tmp_path / "bad", model)
 
 
-def test_processes_make_the_same_shards_and_one_that_is_killed_ends_the_run(tmp_path, model):
+def test_worker_processes_write_same_shards_and_killed_worker_ends_run(tmp_path, model):
     documents = random_documents(200)
     encode_shards(documents, tmp_path / "alone", model, shard_size=20)
 

@@ -60,7 +60,7 @@ def test_a_node_that_is_killed_loses_and_repeats_no_text(tmp_path, model, cluste
         assert path.read_bytes() == (tmp_path / "ray" / path.name).read_bytes()
 
 
-def test_an_error_of_a_node_is_that_of_one_process(tmp_path, model):
+def test_error_on_ray_node_equals_error_of_single_process(tmp_path, model):
     documents = random_documents(50)
     with pytest.raises(SourceError, match="longer than the encoder's window of 12 word pieces"):
         encode_shards(documents, tmp_path / "s", model, shard_size=10, on_long="error", ray="local")

@@ -75,7 +75,7 @@ def search_along(index: Index, serial: list[list[Answer]], done: threading.Event
 
 
 @pytest.mark.parametrize("seconds", [0.4, pytest.param(SOAK_SECONDS, marks=pytest.mark.soak)])
-def test_threads_search_while_one_writes_as_in_a_serial_run(
+def test_searches_beside_writer_thread_equal_serial_run(
     folder: Path, tmp_path: Path, seconds: float
 ) -> None:
     count = int(20 * seconds)
@@ -99,7 +99,7 @@ def test_threads_search_while_one_writes_as_in_a_serial_run(
         assert [ask(shared, query) for query in QUERIES] == serial[-1]
 
 
-def test_a_closed_index_says_so_in_every_thread(folder: Path) -> None:
+def test_closed_index_raises_error_in_every_thread(folder: Path) -> None:
     index = Index.open(folder)
     index.close()
     with ThreadPoolExecutor(1) as pool:
@@ -143,7 +143,7 @@ def test_a_forked_child_sees_commits_made_after_its_parent_closed(folder: Path) 
         assert "of the child" in other
 
 
-def test_a_change_within_a_change_is_refused_and_a_forked_child_makes_its_own(
+def test_nested_change_is_refused_and_forked_child_can_write(
     folder: Path,
 ) -> None:
     with Index.open(folder) as index:
@@ -172,7 +172,7 @@ def test_a_change_within_a_change_is_refused_and_a_forked_child_makes_its_own(
         assert index.delete(["d1"]) == 1
 
 
-def test_a_child_forked_in_the_middle_of_a_search_says_so(folder: Path) -> None:
+def test_child_forked_during_search_raises_error(folder: Path) -> None:
     with Index.open(folder) as index:
         documents = iter(index)
         next(documents)

@@ -153,7 +153,7 @@ def _is(field, operator, value):
         {"operator": "AND", "conditions": []},
     ],
 )
-def test_a_retriever_filters_as_haystack_does(filled, filters):
+def test_filters_of_retriever_equal_in_memory_store_of_haystack(filled, filters):
     expected = {
         one.id for one in filled.filter_documents() if document_matches_filter(filters, one)
     }
@@ -173,7 +173,7 @@ def test_a_retriever_filters_as_haystack_does(filled, filters):
         {"field": "meta.n"},
     ],
 )
-def test_filters_without_a_meaning_are_refused(filters):
+def test_haystack_filters_without_equivalent_are_refused(filters):
     with pytest.raises(FilterError):
         where_of(filters)
 
@@ -209,7 +209,7 @@ def test_overwriting_takes_another_embedding_of_the_same_text(filled):
     assert found.score == pytest.approx(-1)
 
 
-def test_what_a_store_cannot_do_is_said(filled):
+def test_haystack_store_refuses_missing_embedding_or_empty_text(filled):
     with pytest.raises(ConfigError, match="give query_embedding"):
         IndexHybridRetriever(filled).run("east")
     with pytest.raises(ValueError, match="expected text"):

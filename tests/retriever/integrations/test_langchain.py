@@ -45,13 +45,13 @@ def test_documents_are_the_hits_with_their_scores(retriever, expected):
     "keywords",
     [{"filter": {"year": 2022}}, {"where": "year = 2022"}, {"filter": "year > 2021", "k": 9}],
 )
-def test_a_call_has_a_filter_of_its_own(retriever, keywords):
+def test_langchain_retriever_accepts_filter_per_call(retriever, keywords):
     assert [document.id for document in retriever.invoke("pears", **keywords)] == ["c"]
     with pytest.raises(TypeError, match="did you mean 'where'"):
         retriever.invoke("pears", filters={"year": 2022})
 
 
-def test_an_index_is_given_by_its_path(index):
+def test_langchain_retriever_opens_index_by_path(index):
     found = IndexRetriever(index=str(index.folder), k=1).invoke("plums")
     assert found == IndexRetriever(index=index, k=1).invoke("plums")
 
@@ -157,7 +157,7 @@ def test_scores_are_cosines_and_vectors_are_searched_for(store):
             store.similarity_search("query", filter=condition)
 
 
-def test_a_filter_says_what_is_deleted_and_only_a_bare_call_deletes_everything(store):
+def test_langchain_delete_obeys_filter_and_deletes_all_only_without_arguments(store):
     wrong = {"filters": {"n": 1}}, {"filter": {}}, {"where": None}, {"ids": [], "filter": "n"}
     for given in wrong:
         with pytest.raises(TypeError, match=r"did you mean 'where'|give either ids or where"):

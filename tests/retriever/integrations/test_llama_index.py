@@ -89,7 +89,7 @@ def test_filters_find_what_the_simple_store_of_llama_index_finds(store, conditio
     assert found.similarities == pytest.approx(expected.similarities, abs=1e-6)
 
 
-def test_nodes_come_back_whole_and_modes_rank(store):
+def test_llama_index_store_returns_whole_nodes_in_every_mode(store):
     assert [one.model_dump() | {"embedding": None} for one in store.get_nodes()] == [
         one.model_dump() | {"embedding": None} for one in NODES
     ]
@@ -105,7 +105,7 @@ def test_nodes_come_back_whole_and_modes_rank(store):
     assert store.get_nodes() == []
 
 
-def test_it_is_the_store_of_a_vector_store_index(tmp_path):
+def test_store_serves_vector_store_index_of_llama_index(tmp_path):
     store = IndexVectorStore(tmp_path / "store", embedding_dimensions=4)
     context = StorageContext.from_defaults(vector_store=store)
     documents = [Document(text=text, doc_id=text) for text in ("tea", "coffee")]

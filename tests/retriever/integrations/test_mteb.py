@@ -74,7 +74,7 @@ def indexed(model):
     return model
 
 
-def test_a_task_is_scored_as_its_rankings_deserve(model):
+def test_mteb_task_scores_equal_hand_computed_ndcg(model):
     assert isinstance(model, SearchProtocol)
     result = mteb.evaluate(model, LocalTask(), cache=None, overwrite_strategy="always")
     scores = result[0].scores["test"][0]
@@ -84,14 +84,14 @@ def test_a_task_is_scored_as_its_rankings_deserve(model):
     assert result.model_name == "layer-retriever/default-bm25"
 
 
-def test_only_the_given_documents_are_ranked_in_a_reranking_task(indexed):
+def test_mteb_reranking_task_ranks_only_its_candidates(indexed):
     given = {"q1": ["a", 'quoted "b\\'], "q2": []}
     found = indexed.search(Dataset.from_list(QUERIES), top_k=10, top_ranked=given)
     assert list(found["q1"]) == ['quoted "b\\', "a"]
     assert found["q2"] == {}
 
 
-def test_an_instruction_follows_the_query(indexed):
+def test_mteb_instruction_is_appended_to_query(indexed):
     query = {"id": "q", "text": "garden", "instruction": "plums"}
     assert set(indexed.search(Dataset.from_list([query]), top_k=9)["q"]) == {"c", "d"}
 
@@ -108,6 +108,6 @@ def test_an_unchanged_corpus_is_not_encoded_again(indexed, fake_encoder):
     assert indexed.search(Dataset.from_list(QUERIES), top_k=9)["q2"] == {}
 
 
-def test_searching_comes_after_indexing(model):
+def test_mteb_search_before_index_is_refused(model):
     with pytest.raises(ConfigError, match="index first"):
         model.search(Dataset.from_list(QUERIES), top_k=1)

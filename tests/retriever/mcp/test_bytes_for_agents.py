@@ -83,7 +83,7 @@ def reached(read, answers):
 
 
 @pytest.mark.soak
-def test_an_agent_reads_less_than_with_grep_or_of_whole_files(library, tmp_path):
+def test_agent_reads_fewer_bytes_by_search_than_by_grep(library, tmp_path):
     folder, places = library
     rows = [line.split("\t") for line in QUESTIONS.read_text().splitlines()]
     assert len(rows) == 50

@@ -92,7 +92,7 @@ def test_multi_get_takes_the_places_that_hits_show(index, tmp_path):
 
 
 @pytest.mark.parametrize("max_tokens", [200, 400, 4000])
-def test_answers_are_as_the_output_schemas_say(index, max_tokens):
+def test_tool_answers_match_their_output_schemas(index, max_tokens):
     jsonschema = pytest.importorskip("jsonschema")
     schemas = {tool.name: tool.output_schema for tool in ask({"fruit": index})}
     calls = {
@@ -217,7 +217,7 @@ def test_several_documents_share_a_budget_and_are_read_by_following_the_answers(
     assert (whole["note"], whole["note[2:]"]) == (DOCUMENTS[2]["text"], DOCUMENTS[2]["text"][2:])
 
 
-def test_all_texts_for_agents_take_two_kilobytes(tmp_path, fake_encoder):
+def test_tool_descriptions_take_at_most_two_kilobytes(tmp_path, fake_encoder):
     with Index.create(tmp_path / "index") as index:
         server, tools = make_server({"notes": index}), ask({"notes": index})
     texts = [server.instructions, *(tool.description for tool in tools)]
@@ -229,7 +229,7 @@ def test_all_texts_for_agents_take_two_kilobytes(tmp_path, fake_encoder):
 
 @pytest.mark.filterwarnings("ignore:filter. no document")
 @pytest.mark.parametrize("where", [None, "not (unknown = 1)"])
-def test_an_answer_that_is_too_long_leads_to_the_next_hit(tmp_path, fake_encoder, where):
+def test_truncated_search_answer_continues_with_next_hit(tmp_path, fake_encoder, where):
     documents = [
         {"id": "title", "title": "t" * 3000, "text": "wind"},
         {"id": "only title", "title": "wind " * 600, "text": ""},
@@ -264,7 +264,7 @@ def test_an_answer_that_is_too_long_leads_to_the_next_hit(tmp_path, fake_encoder
 
 
 @pytest.mark.parametrize("limit", [200, 300, 500, 700, 1500])
-def test_a_state_fits_its_budget(tmp_path, fake_encoder, limit):
+def test_status_answer_fits_token_budget(tmp_path, fake_encoder, limit):
     with Index.create(tmp_path / "index") as index:
         index.add([{"id": "1", "text": "a", **{f"field{i}": "x" * 30 for i in range(40)}}])
         found = answer(index, "status", max_tokens=limit)
@@ -273,14 +273,14 @@ def test_a_state_fits_its_budget(tmp_path, fake_encoder, limit):
     assert found["truncated"] == (len(found["indexes"][0]["fields"]) < 40)
 
 
-def test_the_state_names_the_values_of_fields(index):
+def test_status_answer_names_values_of_fields(index):
     (state,) = answer(index, "status")["indexes"]
     assert (state["index"], state["documents"]) == ("fruit", 3)
     assert state["fields"]["lang"] == {"types": ["string"], "values": ["de", "en"]}
     assert state["fields"]["year"]["range"] == [1999, 2021]
 
 
-def test_a_port_that_is_taken_is_named(index):
+def test_http_server_on_used_port_is_refused_with_port(index):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StorageError, match=f"port {port}: the server cannot listen there"):
@@ -366,7 +366,7 @@ def test_several_indexes_are_distinguished_by_name(index, tmp_path):
         ("delete", {"id": "note"}, "search, get, multi_get, status"),
     ],
 )
-def test_calls_that_cannot_be_answered_say_why(index, name, arguments, message):
+def test_unanswerable_tool_calls_return_reason(index, name, arguments, message):
     assert message in refusal(index, name, **arguments)
 
 
@@ -429,7 +429,7 @@ def test_http_refuses_web_pages_and_clients_without_the_token(index, host, token
         http_app(make_server({"fruit": index}), "0.0.0.0", None)
 
 
-def test_the_command_speaks_the_protocol_alone_on_standard_output(index):
+def test_mcp_command_prints_only_protocol_on_standard_output(index):
     async def run():
         command = StdioServerParameters(
             command=sys.executable,

@@ -52,7 +52,7 @@ def predicted(folder, **options):
 
 
 @pytest.mark.parametrize("name", SHALLOW)
-def test_scores_in_torch_are_those_of_predict(name, made):
+def test_classifier_scores_in_torch_equal_sentence_transformers(name, made):
     folder = made(name)
     model = load_classifier(str(folder), device="cpu", backend="torch")
     assert isinstance(model, Classifier)
@@ -64,7 +64,7 @@ def test_scores_in_torch_are_those_of_predict(name, made):
 
 @pytest.mark.parametrize("name", ["bert", "mpnet"])
 @pytest.mark.parametrize("backend", ["numpy", "openvino"])
-def test_so_are_those_without_torch(name, backend, made):
+def test_classifier_scores_without_torch_equal_sentence_transformers(name, backend, made):
     if find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     folder = made(name)
@@ -90,7 +90,7 @@ def test_the_activation_is_where_older_releases_write_it(files, backend, made):
     assert np.ptp(found) > 0.01
 
 
-def test_what_the_installed_release_writes_is_a_reranker(made, tmp_path):
+def test_classifier_saved_by_installed_release_is_loaded(made, tmp_path):
     made_by_hand, saved = made(), tmp_path / "saved"
     model = theirs.CrossEncoder(
         str(made_by_hand), device="cpu", max_length=20, activation_fn=torch.nn.Identity()
@@ -136,7 +136,7 @@ def test_a_hub_id_is_downloaded_if_asked(made, monkeypatch):
     ],
     ids=["labels", "encoder", "activation", "prompt"],
 )
-def test_other_models_are_refused_in_one_line(labels, files, expected, made):
+def test_unsupported_classifiers_are_refused_in_one_line(labels, files, expected, made):
     folder = made(labels=labels, files=files)
     with pytest.raises(ModelError, match=expected) as caught:
         load_reranker(folder)

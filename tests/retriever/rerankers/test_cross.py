@@ -64,7 +64,7 @@ def plain(folder, model):
 
 
 @pytest.mark.parametrize("name", SHALLOW)
-def test_scores_are_those_of_transformers_and_a_head_beside_it(name, folders):
+def test_cross_encoder_scores_equal_transformers_with_separate_head(name, folders):
     model = cross_encoder(folders(name), max_length=WINDOW)
     found = model.score(QUESTIONS, TEXTS)
     assert found.dtype == np.float32
@@ -73,7 +73,7 @@ def test_scores_are_those_of_transformers_and_a_head_beside_it(name, folders):
 
 
 @pytest.mark.parametrize("name", ["bert", "xlnet", "roberta"])
-def test_a_model_that_is_trained_scores_as_one_that_is_not(name, folders):
+def test_cross_encoder_in_training_mode_scores_like_loaded_one(name, folders):
     quick = cross_encoder(folders(name), max_length=WINDOW)
     model = cross_encoder(folders(name), max_length=WINDOW, training=True)
     found = model.score(QUESTIONS, TEXTS)
@@ -147,7 +147,7 @@ def refused(folder):
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "xlnet", "albert", "distilbert"])
-def test_what_is_read_scores_as_what_was_written(name, folders, tmp_path):
+def test_saved_cross_encoder_scores_equal_after_loading(name, folders, tmp_path):
     saved = cross_encoder(folders(name), training=True, max_length=33)
     with torch.no_grad():
         for weight in saved.backbone.model.parameters():
@@ -165,7 +165,7 @@ def test_what_is_read_scores_as_what_was_written(name, folders, tmp_path):
     np.testing.assert_allclose(half.score(QUESTIONS, TEXTS), scores, atol=0.15)
 
 
-def test_a_reranker_is_replaced_and_nothing_else_is(model, folder, tmp_path):
+def test_reranker_folder_is_replaced_but_no_other_folder(model, folder, tmp_path):
     assert read_training(folder) == TRAINING
     write_cross_encoder(folder, model, {"again": True})
     assert read_training(folder) == {"again": True}
@@ -238,7 +238,7 @@ def saved_as(folders, tmp_path):
 
 @pytest.mark.parametrize("backend", ["numpy", pytest.param("openvino", marks=needs_openvino)])
 @pytest.mark.parametrize("name", ["bert", "mpnet"])
-def test_scores_are_those_of_torch(name, backend, saved_as, folders):
+def test_light_cross_encoder_scores_equal_torch(name, backend, saved_as, folders):
     saved = saved_as(name)
     reference = load_cross_encoder(saved, device="cpu", backend="torch")
     found = load_cross_encoder(saved, device="cpu", backend=backend)

@@ -49,14 +49,14 @@ def test_loss_and_active_share_are_those_of_the_triples(folders, tmp_path):
     assert 0 < epoch.active < 1
 
 
-def test_what_can_be_told_apart_is_learnt(folders):
+def test_cross_encoder_learns_separable_triples(folders):
     _, curve = train(folders("bert"), replace(SETTINGS, epochs=12, patience=12))
     assert curve[0].dev < 1
     assert max(one.dev for one in curve) == 1
     assert curve[-1].loss < 0.8 * curve[1].loss
 
 
-def test_a_head_that_is_kept_may_be_better_than_every_epoch(folders):
+def test_untrained_head_is_kept_if_better_than_every_epoch(folders):
     before = weights(cross_encoder(folders("bert"), training=True))
     model, curve = train(folders("bert"), dev=scripted([0.5, 0.4, 0.5, 0.3]), keep_head=True)
     assert same(weights(model), before)
@@ -91,7 +91,7 @@ def test_only_the_weights_that_are_asked_for_are_trained(folders):
     }
 
 
-def test_negatives_that_all_happen_to_answer_are_no_loss(folders):
+def test_cross_encoder_loss_is_zero_if_all_negatives_are_relevant(folders):
     pools = JudgedPools.of([[0]], [[]], 1)
     sampling = SamplingSettings("random", count=2, batch=1)
     model = cross_encoder(folders("bert"), training=True)

@@ -68,7 +68,7 @@ def train(head, dev_score=reciprocal_rank, data=None, **settings):
         ("uv", "mlp", "cosine"),
     ],
 )
-def test_what_can_be_separated_is_learned(interaction, head, initial):
+def test_head_learns_separable_triples(interaction, head, initial):
     settings = HeadSettings(interaction, head, 32, 0.0, initial)
     trained = train(settings, epochs=150, patience=150)
     if initial == "cosine":
@@ -77,7 +77,7 @@ def test_what_can_be_separated_is_learned(interaction, head, initial):
     assert reciprocal_rank(trained.head.score) == 1.0
 
 
-def test_a_linear_head_on_a_concatenation_cannot_learn_what_depends_on_both():
+def test_linear_concat_head_cannot_learn_interactions():
     # Its order of two passages is the same for every question.
     questions, passages, _ = toy()
     head = train(HeadSettings("concat", "linear"), epochs=20, patience=20).head
@@ -112,7 +112,7 @@ def test_the_best_epoch_is_kept_and_the_earliest_of_equal_ones():
     assert same(stopped.head.state_dict(), trained.head.state_dict())
 
 
-def test_the_untrained_head_is_kept_where_training_only_harms():
+def test_untrained_head_is_kept_if_training_lowers_score():
     trained = train(HeadSettings("bilinear"), scripted([0.8, 0.7, 0.6]), patience=2)
     assert (trained.best, len(trained.curve)) == (0, 3)
     assert torch.equal(trained.head.matrix, torch.eye(D))
@@ -144,7 +144,7 @@ def test_weight_decay_draws_random_weights_to_zero_and_a_cosine_to_the_cosine():
     torch.testing.assert_close(trained.head.matrix, torch.eye(D))
 
 
-def test_random_draws_that_all_answer_are_passed_over():
+def test_head_loss_is_zero_if_all_random_negatives_are_relevant():
     data = toy()[0][:2], toy()[1][:1], JudgedPools.of([[0], [0]], [[], []], 1)
     sampling = SamplingSettings("random", count=1)
     trained = train(HeadSettings("bilinear"), scripted([0, 1]), data, epochs=1, sampling=sampling)
@@ -177,7 +177,7 @@ def refused(folder):
 @pytest.mark.parametrize(
     ("interaction", "head"), [("bilinear", "linear"), ("concat", "linear"), ("uv", "mlp")]
 )
-def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, interaction, head):
+def test_saved_head_is_loaded_bit_for_bit(tmp_path, interaction, head):
     saved = reranker(interaction, head)
     saved.save(tmp_path / "head")
     loaded = HeadReranker.load(tmp_path / "head")
@@ -187,7 +187,7 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, interaction, head):
     assert not loaded.head.training
 
 
-def test_the_folder_says_what_it_is(folder):
+def test_reranker_manifest_describes_kind_weights_and_encoder(folder):
     assert {path.name for path in folder.iterdir()} == {"reranker.json", "head.safetensors"}
     value = json.loads((folder / "reranker.json").read_text())
     assert value["training"].pop("settings")["sampling"]["negatives"] == "pool"
@@ -211,7 +211,7 @@ def test_the_folder_says_what_it_is(folder):
         ("encoder", "weights", 7),
     ],
 )
-def test_sizes_that_the_arrays_do_not_have_are_refused_without_memory(part, key, value, folder):
+def test_head_with_false_sizes_is_refused_without_allocating(part, key, value, folder):
     content = json.loads((folder / "reranker.json").read_text())
     content[part][key] = value
     (folder / "reranker.json").write_text(json.dumps(content))
@@ -235,7 +235,7 @@ def test_another_encoder_is_refused_and_the_same_under_another_name_is_not():
             assert f"{one} ({one.fingerprint})" in str(caught.value)
 
 
-def test_a_reranker_is_replaced_and_nothing_else_is(folder, tmp_path):
+def test_reranker_folder_is_replaced_but_no_other_folder(folder, tmp_path):
     reranker("bilinear").save(folder)
     assert HeadReranker.load(folder).settings.interaction == "bilinear"
     with pytest.raises(ConfigError, match=r"expected .* found head in it"):
@@ -269,7 +269,7 @@ def test_an_altered_manifest_is_refused(folder, part, changed, message):
 
 
 @pytest.mark.parametrize("name", ["reranker.json", "head.safetensors"])
-def test_a_damaged_file_is_named_in_one_line(folder, name):
+def test_damaged_head_file_is_named_in_one_line(folder, name):
     path = folder / name
     content = path.read_bytes()
     for damaged in (content[:-5], content[:-1] + bytes([content[-1] ^ 0xC0]), None):

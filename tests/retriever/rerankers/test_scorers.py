@@ -68,7 +68,7 @@ def test_untrained_heads_score_as_the_cosine(interaction, head):
 
 
 @each_head
-def test_the_start_belongs_to_the_seed(interaction, head):
+def test_initial_head_weights_depend_on_seed(interaction, head):
     first, again, other = (head_of(interaction, head, seed=seed) for seed in (0, 0, 1))
     assert same(first.state_dict(), again.state_dict())
     assert not same(first.state_dict(), other.state_dict())
@@ -79,7 +79,7 @@ def test_the_start_belongs_to_the_seed(interaction, head):
 
 @pytest.mark.parametrize("initial", ["cosine", "random"])
 @pytest.mark.parametrize("interaction", ["bilinear", "concat", "uv"])
-def test_random_units_are_within_the_limit_of_linear_layers(interaction, initial):
+def test_random_units_of_mlp_are_within_bound_of_linear_layers(interaction, initial):
     model = head_of(interaction, "mlp", initial)
     width = {"bilinear": 1, "concat": 2, "uv": 4}[interaction] * D
     for weight in model.weights.values():
@@ -87,7 +87,7 @@ def test_random_units_are_within_the_limit_of_linear_layers(interaction, initial
         assert 0.5 * width**-0.5 < weight[2:].abs().max() <= width**-0.5
 
 
-def test_dropout_is_of_training_alone():
+def test_dropout_applies_only_in_training():
     model = head_of("uv", "mlp", dropout=0.5).train()
     u, v = vectors(50, 1), vectors(50, 2)
     rows = torch.arange(50)
@@ -112,12 +112,12 @@ def test_many_pairs_are_scored_in_chunks_to_the_same_values(interaction, head):
     assert in_pairs(model, questions[:0], passages[:0]).shape == (0,)
 
 
-def test_vectors_of_another_encoder_are_refused():
+def test_head_rejects_vectors_of_wrong_dimension():
     with pytest.raises(BadInputError, match=r"passages: expected vectors of 6 .*\(4, 5\)"):
         in_pairs(head_of("bilinear", "linear"), vectors(4, 1), np.zeros((4, 5), np.float32))
 
 
-def test_the_hinge_is_that_of_the_formula():
+def test_hinge_loss_equals_its_formula():
     # Several relevant passages, none, no other passage, and as many of each as of the other.
     positives = [[0, 1], [], [2], [3, 4, 5], [6]]
     negatives = [[7, 8, 9], [10, 11], [12], [13, 14], []]

@@ -39,7 +39,7 @@ def similarity(one, other):
 
 
 @pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
-def test_what_is_folded_repeats_a_better_hit(index, mode):
+def test_collapse_folds_hits_similar_to_better_hit(index, mode):
     everyone = index.search("w1 w2 w3", mode=mode, k=100, depth=1000)
     kept = []
     for hit in everyone:
@@ -60,7 +60,7 @@ def test_what_is_folded_repeats_a_better_hit(index, mode):
 @given(
     st.lists(st.sampled_from("abcd"), max_size=14), st.lists(st.sampled_from("abcd"), max_size=14)
 )
-def test_similar_are_sets_with_nine_tenths_in_common(one, other):
+def test_texts_are_similar_from_jaccard_of_nine_tenths(one, other):
     first, second = _shingles(" ".join(one)), _shingles("; ".join(other).upper())
     assert _is_similar(first, second) == (10 * len(first & second) >= 9 * len(first | second))
 
@@ -83,7 +83,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
-def test_short_or_missing_texts_with_other_titles_are_no_copies(tmp_path, fake_encoder, mode):
+def test_short_texts_with_different_titles_are_not_collapsed(tmp_path, fake_encoder, mode):
     documents = [
         {"id": f"{name}{number}", "title": title, "text": text}
         for name in ("a", "b")
@@ -99,7 +99,7 @@ def test_short_or_missing_texts_with_other_titles_are_no_copies(tmp_path, fake_e
     assert sorted(groups) == sorted([f"a{number}", f"b{number}"] for number in found)
 
 
-def test_signs_alone_are_copies_of_equal_signs_alone():
+def test_texts_of_punctuation_collapse_only_if_equal():
     assert _shingles("\N{WATCH} !") == _shingles(" \N{WATCH}  !\n") != _shingles("\N{HOURGLASS} !")
 
 

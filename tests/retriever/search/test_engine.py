@@ -193,9 +193,7 @@ def test_hybrid_candidates_are_the_best_of_each_component_scored_by_both(index):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_of_equal_documents_those_that_were_added_first_are_candidates(
-    tmp_path, fake_encoder, mode
-):
+def test_candidates_among_equal_documents_are_first_added(tmp_path, fake_encoder, mode):
     documents = [Document(f"same{i:03}", "the same text here") for i in reversed(range(150))]
     settings = SearchSettings(mode=mode, k=3, depth=1)
     with Index.create(tmp_path / "index") as index:
@@ -240,7 +238,7 @@ def test_an_empty_index_gives_no_hits(tmp_path, fake_encoder, mode):
 
 
 @pytest.mark.parametrize("query", ["unheardof", "the of and", "?!"])
-def test_a_query_without_known_words(index, query):
+def test_query_without_known_words_has_only_dense_hits(index, query):
     assert index.search(query, SearchSettings(mode="bm25")) == []
     dense = index.search(query, SearchSettings(mode="dense"))
     hybrid = index.search(query, SearchSettings(mode="hybrid"))
@@ -263,7 +261,7 @@ def test_many_queries_at_once_are_answered_as_one_at_a_time(index, mode):
         index.rank(queries, collapse=True)
 
 
-def test_every_field_of_a_hit_says_what_it_promises(tmp_path, fake_encoder):
+def test_fields_of_hit_match_their_documentation(tmp_path, fake_encoder):
     with Index.create(tmp_path / "index") as index:
         index.add(
             [

@@ -124,12 +124,12 @@ def test_an_empty_index_has_no_values(tmp_path, fake_encoder):
 
 
 @pytest.mark.parametrize("name", ["", "id", "title", "a = 1", "a.", "and", "a b", "`a"])
-def test_what_is_no_metadata_field_is_refused(index, name):
+def test_facets_refuse_unknown_field(index, name):
     with pytest.raises(FilterError, match=r"^field "):
         index.facets([name])
 
 
-def test_faulty_arguments_are_refused(index):
+def test_facets_refuse_bad_arguments(index):
     with pytest.raises(TypeError):
         index.facets("lang")
     with pytest.raises(ConfigError, match="limit"):

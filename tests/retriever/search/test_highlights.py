@@ -47,7 +47,7 @@ def test_words_that_most_passages_hold_are_not_highlighted(tmp_path, fake_encode
         ({"absent": 9.0, "plane": 2.0}, []),
     ],
 )
-def test_a_quarter_of_the_heaviest_is_enough(weights, found):
+def test_words_from_quarter_of_largest_weight_are_highlighted(weights, found):
     assert words("how to plane wood", weights) == found
 
 

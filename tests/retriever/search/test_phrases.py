@@ -37,7 +37,7 @@ MODES = ["dense", "bm25", "hybrid"]
         ("ＡＢ c", "ab C", True),
     ],
 )
-def test_whole_words_are_held_whatever_their_case_width_and_space(text, phrase, expected):
+def test_phrase_matches_whole_words_in_any_case_width_and_space(text, phrase, expected):
     assert contains_phrase(fold(text), fold(phrase)) == expected
 
 
@@ -62,12 +62,12 @@ def test_whole_words_are_held_whatever_their_case_width_and_space(text, phrase, 
         ("l`équipe de nuit", "l'équipe de"),
     ],
 )
-def test_typographic_signs_are_those_of_a_keyboard(text, phrase):
+def test_phrase_matches_typographic_and_keyboard_punctuation(text, phrase):
     assert contains_phrase(fold(text), fold(phrase))
     assert contains_phrase(fold(phrase), fold(text).strip(".")) or len(text) > len(phrase)
 
 
-def test_signs_that_differ_stay_apart():
+def test_phrase_with_different_punctuation_does_not_match():
     assert replace_typography("a_b * c / d") == "a_b * c / d"
     for text, phrase in (("don't", "do n't"), ("well known", "well-known"), ("re-sign", "resign")):
         assert not contains_phrase(fold(text), fold(phrase))
@@ -98,7 +98,7 @@ def test_signs_that_differ_stay_apart():
         ("<https://example.org/a> is **up**", "https://example.org/a is up"),
     ],
 )
-def test_a_phrase_of_a_rendered_text_is_held(text, seen):
+def test_phrase_of_rendered_text_matches_markup_source(text, seen):
     assert find_phrases(text, [fold(seen)], is_markup=True)
     assert not find_phrases(text, [fold(seen)], is_markup=False) or "\n  are" in text
 
@@ -119,12 +119,12 @@ def test_a_phrase_of_a_rendered_text_is_held(text, seen):
         "C:\\dir",
     ],
 )
-def test_signs_that_are_no_markup_stay(text):
+def test_rendering_keeps_punctuation_that_is_no_markup(text):
     assert fold(strip_markup(text)) == fold(text)
 
 
 @given(st.text('a1 *_`~=[]()<>!\\|^\n&"', max_size=60))
-def test_rendering_takes_signs_away_and_no_words(text):
+def test_rendering_removes_markup_and_keeps_words(text):
     shorter = iter(text.replace("<br>", " "))
     reading = strip_markup(text)
     assert len(reading) <= len(text)

@@ -48,7 +48,7 @@ def test_features_are_those_that_their_docstring_names(index):
     np.testing.assert_allclose(found["agreement"], ranks)
 
 
-def test_an_answer_is_what_reaches_the_threshold(index):
+def test_answer_needs_probability_of_threshold(index):
     assert index.answer(index.search("red pears")) is None
     index.keep_calibration(by_coverage("hybrid", passages=4))
     best, *rest = index.search("red pears")
@@ -68,7 +68,7 @@ def test_an_answer_is_what_reaches_the_threshold(index):
         index.answer(index.search("red", mode="dense"), mode="dense", least=0.5)
 
 
-def test_what_another_release_learned_counts_as_nothing(index):
+def test_calibration_of_another_release_is_ignored(index):
     learned = by_coverage("hybrid", passages=4)
     index.keep_calibration(learned)
     index.keep_calibration(by_coverage("bm25", passages=4))

@@ -49,7 +49,7 @@ def by_hand(folder, encoder):
 
 
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
-def test_hits_are_those_of_vectors_that_are_mapped_by_hand(index, folder, fake_encoder, mode):
+def test_hits_with_query_map_equal_those_of_mapped_vectors(index, folder, fake_encoder, mode):
     ready = by_hand(folder, fake_encoder)
     expected = list(index.search_many(QUERIES, ready=ready, mode=mode, k=7))
     plain = list(index.search_many(QUERIES, mode=mode, k=7))
@@ -84,7 +84,7 @@ def test_the_whole_index_ranks_as_the_head_ranks_it_and_a_reranker_reads_plain_v
     assert index.search(QUERIES[0], mode="bm25")
 
 
-def test_a_map_keeps_lengths_and_zero():
+def test_query_map_keeps_vector_lengths_and_zero_vector():
     vectors = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     vectors[1] = 0
     mapped = QueryMap(np.random.default_rng(1).normal(size=(4, 4)))(vectors)
@@ -109,7 +109,7 @@ def test_another_encoder_is_refused(index, folder, tmp_path, fake_encoder):
         ({"better": True}, ("uv", "mlp"), ConfigError, "bilinear:linear"),
     ],
 )
-def test_what_is_no_proven_map_is_refused(tmp_path, fake_encoder, trial, kind, error, said):
+def test_head_without_proven_query_map_is_refused(tmp_path, fake_encoder, trial, kind, error, said):
     folder = saved(tmp_path / "head", fake_encoder.spec, trial, *kind)
     with pytest.raises(error, match=said):
         load_query_map(folder)

@@ -172,7 +172,7 @@ def test_a_head_needs_the_encoder_in_every_mode_and_a_cross_encoder_in_none(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_hits_there_is_nothing_to_rerank(tmp_path, fake_encoder, rerankers, kind):
+def test_reranking_without_hits_returns_no_hits(tmp_path, fake_encoder, rerankers, kind):
     reranker, _ = rerankers[kind]
     with Index.create(tmp_path / "empty.index") as index:
         for mode in MODES:
@@ -192,7 +192,7 @@ def test_a_head_of_another_encoder_is_refused_naming_both(tmp_path, index, fake_
         assert f"{spec} ({spec.fingerprint})" in message
 
 
-def test_what_is_no_reranker_is_not_loaded(tmp_path, folders):
+def test_folder_without_reranker_is_refused(tmp_path, folders):
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "reranker.json").write_text(json.dumps({"format": 1, "kind": "oracle"}))
     for folder, expected in (

@@ -30,7 +30,7 @@ def index(tmp_path, fake_encoder):
 
 @pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid"])
 @pytest.mark.parametrize("where", [None, "even = true", "even = false"])
-def test_documents_like_one_are_the_hits_of_its_passage(index, mode, where):
+def test_more_like_equals_search_for_passage_without_its_document(index, mode, where):
     for id_ in ("d00", "d01"):
         for start, stop in index.spans(id_):
             # The title is part of what is encoded; these have none.
@@ -45,7 +45,7 @@ def test_documents_like_one_are_the_hits_of_its_passage(index, mode, where):
             )
 
 
-def test_documents_like_one_are_found_without_encoding_if_it_is_held(index, monkeypatch):
+def test_more_like_stored_document_encodes_nothing(index, monkeypatch):
     monkeypatch.setattr(FakeEncoder, "encode", None)
     assert len(index.more_like("d03", k=5)) == 5
     for method in (index.more_like, index.spans):

@@ -94,7 +94,7 @@ def test_a_phrase_over_two_passages_and_adjacent_repetitions_count(tmp_path, fak
 @pytest.mark.parametrize(
     "store", ["postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]
 )
-def test_other_stores_find_the_same(index, request, store, fake_encoder):
+def test_query_of_stop_words_has_same_hits_in_other_stores(index, request, store, fake_encoder):
     with Index.create(request.getfixturevalue(store)) as other:
         other.add(index)
         for where in (None, "n > 5"):

@@ -82,7 +82,7 @@ def index(tmp_path, fake_encoder, corpus):
         ("-lock -door", "", (), ("lock", "door")),
     ],
 )  # fmt: skip
-def test_what_a_query_means(text, kept, phrases, excluded):
+def test_query_is_parsed_into_text_phrases_and_exclusions(text, kept, phrases, excluded):
     assert parse_query(text, {"xzf"}.__contains__) == (kept, phrases, excluded)
 
 
@@ -135,7 +135,7 @@ def test_hits_are_the_documents_with_the_phrase(index, corpus, mode, phrase):
         ('lock -"C++"', r"\bC\+\+"),
     ],
 )
-def test_no_hit_has_what_is_left_out_and_nothing_else_is_missing(
+def test_exclusion_removes_exactly_documents_with_excluded_words(
     index, corpus, mode, text, left_out
 ):
     for k in (3, 200):
@@ -162,7 +162,7 @@ def test_a_raw_query_and_one_without_operators_are_as_before(index):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_excluded_by_argument_is_in_no_hit_and_the_query_is_text(index, corpus, mode):
+def test_exclude_argument_removes_hits_and_query_stays_text(index, corpus, mode):
     hits = index.search("lock -python", mode=mode, k=200, exclude=["thread", "of a"])
     left = {
         id_
@@ -300,7 +300,7 @@ def test_a_suggestion_costs_little_for_any_text(index, text):
 
 
 @given(st.text("abcé", max_size=6), st.text("abcé", max_size=6))
-def test_distances_are_those_of_the_definition(word, other):
+def test_edit_distance_equals_recursive_definition(word, other):
     @cache
     def distance(i, j):
         if not (i and j):
@@ -315,7 +315,7 @@ def test_distances_are_those_of_the_definition(word, other):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_reason_of_no_hits_is_what_emptied_them(index, mode):
+def test_reason_of_no_hits_names_condition_that_removed_all(index, mode):
     word = " with a word of the query" if mode == "bm25" else ""
     beside = " and" if mode == "bm25" else " with"
     for text, where, reason in (
@@ -353,7 +353,7 @@ def test_the_reason_says_whether_a_document_outside_the_filter_has_the_words(
         )
 
 
-def test_a_search_that_nobody_waits_for_ends(index):
+def test_cancelled_search_ends(index):
     calls = []
 
     def is_cancelled():
@@ -377,7 +377,7 @@ def test_a_word_of_a_language_of_few_passages_is_found_and_not_corrected(tmp_pat
         assert index.suggestion("Rechnungen") is None
 
 
-def test_a_sign_at_a_word_counts_in_what_is_left_out(tmp_path, fake_encoder):
+def test_excluded_phrase_respects_punctuation_of_word(tmp_path, fake_encoder):
     with Index.create(tmp_path / "index") as index:
         index.add({"id": one, "text": f"code in {one}"} for one in ("C", "C++", "Cs", "rm -rf"))
         for text, left in {
@@ -391,7 +391,7 @@ def test_a_sign_at_a_word_counts_in_what_is_left_out(tmp_path, fake_encoder):
 
 
 @given(st.text("abc", min_size=4, max_size=7), st.text("abc", min_size=4, max_size=8))
-def test_edits_are_those_of_the_definition(word, other):
+def test_single_edit_check_equals_definition(word, other):
     def near(one, two):
         if len(one) == len(two):
             differ = [i for i in range(len(one)) if one[i] != two[i]]

@@ -248,7 +248,7 @@ def remove(corpus, secret):
         (remove, 404),
     ],
 )
-def test_what_took_the_place_of_a_file_is_refused(tmp_path, corpus, client, replace, status):
+def test_replaced_file_is_not_served(tmp_path, corpus, client, replace, status):
     secret = tmp_path / "secret"
     (secret / "er").mkdir(parents=True)
     (secret / "er" / "code.py").write_text("secret")

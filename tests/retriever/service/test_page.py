@@ -196,7 +196,7 @@ class Page:
         return self.browser.execute_script("return location.search")
 
 
-def test_hits_come_as_one_types_and_their_words_are_marked(page):
+def test_page_searches_while_typing_and_marks_words(page):
     page.type("steam engines")
     page.wait(lambda: "8 of 24 documents contain a word of the query" in page.status())
     assert len(page.hits()) == 10
@@ -489,7 +489,7 @@ def test_the_page_works_below_a_path_of_a_proxy(browser, proxied):
     browser.get_log("browser")
 
 
-def test_the_keyboard_is_enough(page):
+def test_page_is_usable_by_keyboard(page):
     page.open("/?q=wind")
     page.wait(lambda: len(page.hits()) == 10)
     for key in (Keys.ARROW_DOWN, Keys.ARROW_DOWN):

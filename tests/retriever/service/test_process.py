@@ -107,7 +107,7 @@ def test_a_watched_folder_is_found_soon_after_each_change(tmp_path):
                 time.sleep(0.05)
 
 
-def test_what_cannot_be_served_is_refused(retriever, tmp_path, fake_encoder):
+def test_serve_refuses_open_host_without_token_and_used_port(retriever, tmp_path, fake_encoder):
     Index.create(tmp_path / "index").close()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -187,7 +187,7 @@ def test_hits_that_hold_no_answer_are_withheld_if_a_probability_is_asked_for(cli
     assert "min_probability: it is of queries" in error_of(search(client, **like), 400)
 
 
-def test_q_is_short_for_query(client):
+def test_search_parameter_q_is_alias_of_query(client):
     asked = {"mode": "bm25", "k": 1}
     short = client.get("/search", params={"q": "wind", **asked})
     assert hits_of(short) == hits_of(client.get("/search", params={"query": "wind", **asked}))
@@ -195,7 +195,7 @@ def test_q_is_short_for_query(client):
     assert "query: field required" in error_of(client.get("/search", params=asked), 422)
 
 
-def test_a_list_of_faults_is_read_up_to_the_first(client):
+def test_validation_error_names_first_fault_only(client):
     # All of them would take some hundred bytes each.
     texts = [1] * 1000
     for path, asked in (("/search", {"query": texts}), ("/v1/rerank", {"documents": texts})):
@@ -411,7 +411,7 @@ def test_an_address_names_one_document_and_no_other(writer, index, id_, paramete
         ("/v1/rerank", 405),
     ],
 )
-def test_an_address_that_is_none_or_could_stand_for_another_is_refused(client, path, status):
+def test_malformed_or_ambiguous_document_address_is_refused(client, path, status):
     error_of(client.get(path), status)
 
 
@@ -438,7 +438,7 @@ def test_a_service_is_read_only_unless_it_is_writable(client, index):
     assert index["a"].text == DOCUMENTS[0]["text"]
 
 
-def test_what_is_refused_is_refused_before_it_is_read(index):
+def test_refused_request_is_answered_before_its_body_is_read(index):
     for settings, headers, status in (
         ({}, [], 403),
         ({"writable": True, "token": "s3cret"}, [], 401),
@@ -871,7 +871,7 @@ def test_application_that_another_one_mounts_is_guarded_and_works(index):
         *("/documents", "/documents/x", "/v1", "/info", "/page.js/x"),
     ],
 )
-def test_root_path_that_is_none_or_is_ambiguous_is_refused(index, root_path):
+def test_malformed_or_ambiguous_root_path_is_refused(index, root_path):
     with pytest.raises(ConfigError, match=r"^root_path: ") as caught:
         create_app({"fruit": index}, ServiceSettings(root_path=root_path))
     assert "\n" not in str(caught.value)

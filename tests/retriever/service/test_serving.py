@@ -59,7 +59,7 @@ def status_of(port):
         b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: ",
     ],
 )
-def test_a_head_is_limited(index, start):
+def test_oversized_request_head_closes_connection(index, start):
     with running(index) as (_, port), ExitStack() as stack:
         client = connected(stack, port, start)
         with pytest.raises(ConnectionError):
@@ -68,7 +68,7 @@ def test_a_head_is_limited(index, start):
 
 
 @pytest.mark.parametrize("start", [HEAD, HEAD + b"\r\n", b""])
-def test_a_head_that_does_not_end_in_time_is_given_up(index, start):
+def test_unfinished_request_head_times_out(index, start):
     with running(index, {"head_seconds": 0.2}) as (_, port), ExitStack() as stack:
         client = connected(stack, port, start)
         begun = time.monotonic()
@@ -76,7 +76,7 @@ def test_a_head_that_does_not_end_in_time_is_given_up(index, start):
         assert time.monotonic() - begun < 5
 
 
-def test_one_connection_too_many_is_answered(index):
+def test_connection_over_limit_gets_503(index):
     with running(index, {"connections": 8}) as (_, port), ExitStack() as stack:
         clients = [connected(stack, port, HEAD) for _ in range(7)]
         assert status_of(port) == 503
@@ -91,7 +91,7 @@ def test_half_of_the_files_that_may_be_open_are_for_indexes(monkeypatch):
 
 
 @pytest.mark.parametrize("method", [b"PUT /documents/x", b"POST /documents"])
-def test_a_change_that_stops_to_arrive_is_given_up(index, caplog, method):
+def test_stalled_upload_times_out(index, caplog, method):
     with running(index, writable=True, timeout=0.5) as (_, port), ExitStack() as stack:
         stalled = connected(stack, port, method + b" HTTP/1.1\r\n" + BODY + b"{")
         assert b" 408 " in stalled.recv(1_000)
@@ -102,7 +102,7 @@ def test_a_change_that_stops_to_arrive_is_given_up(index, caplog, method):
     assert len(index) == 1
 
 
-def test_what_is_refused_is_answered_although_the_client_still_sends(index):
+def test_refused_upload_is_answered_while_client_sends(index):
     size = 3_000_000
     with running(index) as (_, port), ExitStack() as stack:
         client = connected(
@@ -116,7 +116,7 @@ def test_what_is_refused_is_answered_although_the_client_still_sends(index):
         assert b"the service is read-only" in answer_of(client)
 
 
-def test_faulty_bytes_leave_no_traceback(index, caplog):
+def test_malformed_http_logs_no_traceback(index, caplog):
     chunked = b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"
     with running(index) as (_, port), ExitStack() as stack:
         for start in (

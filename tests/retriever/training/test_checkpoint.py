@@ -39,7 +39,7 @@ def refused(folder, error, identity=IDENTITY):
     return message
 
 
-def test_what_is_written_is_read_bit_for_bit(tmp_path):
+def test_checkpoint_is_read_bit_for_bit(tmp_path):
     # Tuples are the same settings as the lists that they are written as.
     one = Checkpoint(tmp_path / "state", {"a": (1, 2)})
     table = torch.arange(6.0).reshape(2, 3)
@@ -56,7 +56,7 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path):
         assert torch.equal(found[0][name], tensor)
 
 
-def test_nothing_is_read_where_there_is_nothing(tmp_path):
+def test_missing_checkpoint_reads_as_none(tmp_path):
     one = Checkpoint(tmp_path / "state", IDENTITY)
     assert one.read() is None
     one.remove()
@@ -67,7 +67,7 @@ def test_nothing_is_read_where_there_is_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("finish", ["write", "remove"])
-def test_what_a_killed_write_left_is_removed(tmp_path, finish):
+def test_remains_of_killed_checkpoint_write_are_removed(tmp_path, finish):
     one = Checkpoint(saved(tmp_path / "state"), IDENTITY)
     left = tmp_path / ".state.4711-0123abcd.tmp"
     left.mkdir()
@@ -76,7 +76,7 @@ def test_what_a_killed_write_left_is_removed(tmp_path, finish):
     assert [path.name for path in tmp_path.iterdir()] == (["state"] if finish == "write" else [])
 
 
-def test_a_state_takes_the_place_of_the_one_before_unless_the_write_fails(tmp_path):
+def test_checkpoint_replaces_previous_unless_write_fails(tmp_path):
     one = Checkpoint(saved(tmp_path / "state"), IDENTITY)
     one.write(*state(2.0))
     with pytest.raises(TypeError):
@@ -87,7 +87,7 @@ def test_a_state_takes_the_place_of_the_one_before_unless_the_write_fails(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
-def test_a_state_is_due_after_its_time(tmp_path, monkeypatch):
+def test_checkpoint_is_due_after_its_interval(tmp_path, monkeypatch):
     now = iter([100.0, 109.0, 110.0, 110.0, 119.0])
     monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
     one = Checkpoint(tmp_path / "state", IDENTITY, seconds=10)
@@ -115,7 +115,7 @@ SAMPLING = {"count": 12, "positives": None}
         ({"model": "x"}, "model 'x', found None"),
     ],
 )
-def test_the_state_of_another_training_is_refused_and_kept(tmp_path, changed, expected):
+def test_checkpoint_of_another_training_is_refused_and_kept(tmp_path, changed, expected):
     folder = saved(tmp_path / "state")
     message = refused(folder, ConfigError, IDENTITY | changed)
     assert f"expected the checkpoint of a run with {expected}; " in message
@@ -139,7 +139,7 @@ def test_the_state_of_another_training_is_refused_and_kept(tmp_path, changed, ex
         ("state.safetensors", None),
     ],
 )
-def test_a_damaged_state_is_refused(tmp_path, name, damage):
+def test_damaged_checkpoint_is_refused(tmp_path, name, damage):
     folder = saved(tmp_path / "state")
     if damage is None:
         (folder / name).unlink()

@@ -46,9 +46,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
         ((0.5, 0.0, -1.0), 0.0, 0, 1),
     ],
 )
-def test_only_a_better_epoch_takes_the_place_of_an_untrained_model_that_counts(
-    scores, tolerance, kept, trained
-):
+def test_untrained_model_is_kept_unless_epoch_is_better(scores, tolerance, kept, trained):
     curve = [Epoch(number, 0.0, 0.0, dev) for number, dev in enumerate(scores)]
     assert select_epoch(curve, tolerance, untrained=True) == curve[kept]
     expected = None if trained is None else curve[trained]
@@ -188,7 +186,7 @@ def test_the_last_epoch_near_the_best_is_kept_and_patience_ends_the_training(
     assert is_undisturbed(again, (weights(model), curve))
 
 
-def test_each_step_and_epoch_is_told(folders):
+def test_training_reports_each_step_and_epoch(folders):
     steps, epochs = [], []
     settings = replace(SETTINGS, epochs=2)
     _, curve = train(folders("bert"), settings, on_step=steps.append, on_epoch=epochs.append)
@@ -275,7 +273,7 @@ def stop_at(number):
     ("where", "part"),
     [("on_step", "full"), ("on_step", "last:1"), ("on_epoch", "full"), ("dev", "full")],
 )
-def test_interrupted_again_and_again_it_comes_to_the_same_end_and_is_not_done_again(
+def test_repeatedly_interrupted_training_ends_with_same_weights(
     tmp_path, folders, undisturbed, where, part
 ):
     settings = replace(SETTINGS, train=part)

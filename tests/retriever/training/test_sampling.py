@@ -127,7 +127,7 @@ def test_the_order_of_questions_belongs_to_the_seed():
 
 
 @given(judged())
-def test_relevant_is_what_the_lists_say(lists):
+def test_relevance_matrix_equals_judgment_lists(lists):
     positives, negatives = lists
     pools = JudgedPools.of(positives, negatives, PASSAGES)
     questions = np.arange(len(positives))[::-1]

@@ -70,6 +70,6 @@ def test_settings_that_exclude_each_other_are_refused(kind, settings, message):
         kind(**settings)
 
 
-def test_settings_that_go_together_are_taken():
+def test_compatible_training_settings_are_accepted():
     assert SamplingSettings("random", count=1).count == 1
     assert EncoderTrainingSettings(sampling=BATCH, objective="mnr").learning_rate == 5e-5
