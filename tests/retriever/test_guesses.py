@@ -1,4 +1,4 @@
-"""What users of other libraries try first works, or the error names the right word."""
+"""Calls in the style of other libraries work, or the error names the right word."""
 
 import re
 from datetime import UTC, date, datetime

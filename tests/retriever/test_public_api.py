@@ -1,4 +1,4 @@
-"""What `import retriever` promises: its names, its lightness, and one tree of errors."""
+"""Public names of `retriever`, its light import, and its tree of errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEAVY = [
 
 
 def imported_by(code):
-    """Which of the heavy libraries a Python program has imported at its end."""
+    """Return the heavy libraries that a Python program has imported at its end."""
     shown = f"import json, sys\n{code}\nprint(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
     done = subprocess.run(
         [sys.executable, "-c", shown], capture_output=True, text=True, check=True, timeout=60

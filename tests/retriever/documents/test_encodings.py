@@ -1,4 +1,4 @@
-"""Which encoding a text is read in, and what becomes of bytes that are not of it."""
+"""Detection of text encodings, and bytes that the encoding cannot decode."""
 
 from __future__ import annotations
 

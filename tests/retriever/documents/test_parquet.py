@@ -166,7 +166,7 @@ DOCUMENTS = [
 
 
 class Frame:
-    """As those of pandas and polars: iterating gives the names of columns, or columns."""
+    """Data frame that, like those of pandas and polars, iterates over column names or columns."""
 
     def __init__(self, table):
         self._table = table

@@ -42,7 +42,7 @@ def cut_texts(draw):
 
 
 def inside(offsets, span):
-    """Which pieces lie in a span."""
+    """Return which tokens lie in a span."""
     return {i for i, (start, stop) in enumerate(offsets) if span[0] <= start and stop <= span[1]}
 
 

@@ -13,17 +13,17 @@ from tests.retriever.encoders.sentence_models import model_with
 
 @pytest.fixture(scope="module")
 def plain(folders):
-    """The `Plain` of each model."""
+    """Function that returns the `Plain` reference of a model, built once."""
     return cache(lambda name: Plain(folders(name)))
 
 
 @pytest.fixture(scope="module")
 def load(folders):
-    """Loads an encoder by a model's name and settings, once."""
+    """Function that loads an encoder by model name and settings, once."""
     return cache(lambda name, settings="": load_encoder(folders(name), settings))
 
 
 @pytest.fixture
 def make(folders, tmp_path):
-    """`model_with` of a BERT."""
+    """Function that writes sentence-transformers models on a BERT (`model_with`)."""
     return partial(model_with, folders("bert"), tmp_path / "sentences")

@@ -1,4 +1,4 @@
-"""What transformers alone gives, for the tests of encoders to compare with."""
+"""Reference vectors from transformers alone, for the tests of encoders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def unit(vectors):
 
 
 class Plain:
-    """What transformers alone gives, one unpadded text at a time."""
+    """Encoder that runs transformers alone, one unpadded text at a time."""
 
     def __init__(self, folder):
         self.tokenizer = AutoTokenizer.from_pretrained(folder)

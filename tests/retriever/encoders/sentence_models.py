@@ -66,14 +66,14 @@ def sentence_transformer(folder):
 
 
 def theirs(folder, texts=TEXTS):
-    """What sentence-transformers makes of the same folder."""
+    """Return the vectors of sentence-transformers for the same folder."""
     return sentence_transformer(folder).encode(
         list(texts), normalize_embeddings=True, show_progress_bar=False
     )
 
 
 def refused(folder, asked="", error=ConfigError):
-    """The one line with which a model is refused."""
+    """Return the one-line message with which a model is refused."""
     with pytest.raises(error) as caught:
         load(folder, asked)
     message = str(caught.value)

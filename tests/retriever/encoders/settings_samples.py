@@ -35,7 +35,7 @@ def _values(one):
 
 
 def sound(make, named):
-    """What `make` gives for settings, without those that it refuses by name."""
+    """Return `make` of the settings, without those that it refuses by name."""
     while True:
         try:
             return make(**named)

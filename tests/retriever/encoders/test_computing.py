@@ -1,4 +1,4 @@
-"""Which backend computes, what is refused, and batches of texts."""
+"""Choice of engines and number formats, refusals, and batches of texts."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ DEPTHS = st.integers(1, 24)
 
 
 def refused(parse, *arguments, **options):
-    """The one line with which settings are refused."""
+    """Return the one-line message with which settings are refused."""
     with pytest.raises(ConfigError) as caught:
         parse(*arguments, **options)
     message = str(caught.value)

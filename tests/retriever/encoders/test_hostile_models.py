@@ -23,7 +23,7 @@ def changed(folders, tmp_path, name, file, **values):
 
 
 def refused(folder, settings=""):
-    """Load and use a model in less than 1 GiB more than there is; returns its one line."""
+    """Load and use a model with at most 1 GiB more memory; return the one-line message."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(RetrieverError) as caught:
         Encoder.load(f"{folder}{settings}", device="cpu").encode(["w1 w2 w3"])

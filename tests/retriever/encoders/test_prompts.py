@@ -1,4 +1,4 @@
-"""Which encoders are known to need prompts, and when that is said."""
+"""Encoder families that need prompts, and the note about a missing prompt."""
 
 import pytest
 

@@ -44,7 +44,7 @@ def answer(texts):
 
 
 class Service:
-    """What the server does next, and what it was asked."""
+    """Scripted answers of the server, and the requests it received."""
 
     def __init__(self, url):
         self.url, self.model = url, f"{url}#letters"

@@ -30,7 +30,7 @@ def word_vectors(path, *, seed=0, dimensions=8):
 
 
 def choice_of(path, settings="max-length=12"):
-    """Its texts are cut into passages of at most twelve words."""
+    """Return an encoder expression; by default, passages have at most twelve words."""
     return f"{path}::{settings}" if settings else str(path)
 
 
@@ -51,7 +51,7 @@ def make_index(folder, choice, documents, **settings):
 
 
 def answers(folder, k=20, seed=1):
-    """What ten queries find in each mode, with every score that does not hang on passage ids."""
+    """Return the hits of ten queries in each mode, without passage ids."""
     chance = random.Random(seed)
     queries = [" ".join(chance.choices(WORDS, k=3)) for _ in range(10)]
     with Index.open(folder) as index:
@@ -118,7 +118,7 @@ class Collection:
         return [" ".join(WORDS[i : i + 3]) for i in range(0, 30, 3)]
 
     def found(self, index: Path, where: str | None = None) -> list[list[str]]:
-        """The ten best documents of each query."""
+        """Return the ids of the ten best documents of each query."""
         with Index.open(index, encoder=self.encoder) as opened:
             return [
                 [hit.id for hit in opened.search(query, k=10, mode="dense", where=where)]

@@ -65,7 +65,7 @@ def report(added=0, updated=0, unchanged=0, **others):
 
 
 def uncovered(index, document):
-    """What no passage of a document holds, but white space; the passages begin and end it."""
+    """Return the text outside of all passages, stripped; they must begin and end the document."""
     spans = index.spans(document.id)
     assert (spans[0][0], spans[-1][1]) == (0, len(document.text))
     inside = {i for start, stop in spans for i in range(start, stop)}

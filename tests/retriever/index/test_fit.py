@@ -1,4 +1,4 @@
-"""Whether an encoder knows the words of a corpus, and the weight that made-up questions choose."""
+"""Language fit of an encoder: unknown words, and the weight that generated questions choose."""
 
 from __future__ import annotations
 

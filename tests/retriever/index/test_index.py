@@ -33,7 +33,7 @@ TEXTS = [Document(str(i), f"apples and n{i}", None, {"i": i}) for i in range(12)
 
 @pytest.fixture
 def folder(tmp_path, fake_encoder, monkeypatch):
-    """Of one segment."""
+    """Folder of an index with one segment."""
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 0)
     with Index.create(tmp_path / "above" / "my.index") as index:
         index.add(TEXTS)
@@ -247,7 +247,7 @@ def test_every_field_of_the_settings_is_a_keyword(index):
 
 
 class TestWrongArguments:
-    """What users write by mistake; the messages name what they meant."""
+    """Common wrong arguments; the messages name the right ones."""
 
     @pytest.mark.parametrize(
         ("call", "message"),

@@ -193,7 +193,7 @@ def other(tmp_path):
 
 @pytest.fixture
 def german(tmp_path, model):
-    """Of real vectors; sound afterwards, with nothing left beside it."""
+    """Index with real vectors; it must be sound and without leftovers after the test."""
     folder = make_index(tmp_path / "my.index", model, random_documents(120), **GERMAN)
     yield folder
     assert verify(folder) == []

@@ -71,7 +71,7 @@ def test_a_saved_pipeline_opens_the_index_again(index, expected):
 
 
 class _Stored:
-    """What the suites leave to a store: the order, embeddings, and writing without a policy."""
+    """Parts that the suites leave to a store: order, embeddings, and writing without a policy."""
 
     @pytest.fixture
     def document_store(self, tmp_path):

@@ -53,7 +53,7 @@ def library(tmp_path):
 
 
 def grepped(folder, words):
-    """The lines that `grep` prints, as (file, line numbers, bytes)."""
+    """Yield (file, line numbers, bytes) of each line that `grep` prints."""
     patterns = [part for word in words for part in ("-e", word)]
     files = sorted(file.name for file in folder.iterdir())
     done = subprocess.run(
@@ -65,7 +65,7 @@ def grepped(folder, words):
 
 
 def searched(found):
-    """The hits of a search, as (file, line numbers, bytes); its other fields count to the first."""
+    """Yield (file, line numbers, bytes) of each hit; the first one includes the other fields."""
     sizes = [len(to_json(hit).encode()) for hit in found["hits"]]
     sizes[0] += len(to_json(found).encode()) - sum(sizes)
     for hit, size in zip(found["hits"], sizes, strict=True):
@@ -74,7 +74,7 @@ def searched(found):
 
 
 def reached(read, answers):
-    """Bytes of all that was read, those until an answer, or of all, and whether there is one."""
+    """Return bytes read in total, bytes read up to an answer, and whether an answer was read."""
     sizes = [size for *_, size in read]
     for number, (file, numbers, _) in enumerate(read, 1):
         if any(file == path and numbers & set(span) for path, span in answers):

@@ -65,7 +65,7 @@ def refusal(index, name, /, **arguments):
 
 
 def tokens(found):
-    """As the page on the server counts them: bytes of compact JSON, divided by four."""
+    """Return the number of tokens as documented: bytes of compact JSON, divided by four."""
     return len(json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()) / 4
 
 
@@ -388,7 +388,7 @@ def over_http(app, headers, mode, call):
 
 
 def posted(app, headers):
-    """The status of a request without the SDK's client."""
+    """Return the status of a request sent without the SDK's client."""
 
     async def run():
         transport = httpx2.ASGITransport(app=app)

@@ -26,7 +26,7 @@ MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.mo
 
 @pytest.fixture
 def made(folders, tmp_path):
-    """Makes a classifier of a model, with keys for its JSON files."""
+    """Function that saves a classifier of a model, with changed keys of its JSON files."""
 
     def make(name="bert", labels=1, files=SMALL_WINDOW):
         from transformers import AutoModelForSequenceClassification

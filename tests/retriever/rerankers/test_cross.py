@@ -37,7 +37,7 @@ CUT = 3
 
 
 def plain(folder, model):
-    """Each pair alone through transformers, and the head as numpy writes it."""
+    """Return the scores of pairs run one at a time in transformers, with the head in NumPy."""
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)

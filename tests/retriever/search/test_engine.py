@@ -128,7 +128,7 @@ class BruteForce:
 
 
 def same(hits, expected):
-    """Equal ids and spans in equal order, with equal scores."""
+    """Return whether hits have equal ids and spans in equal order, with equal scores."""
     found = [(hit.id, (hit.start, hit.stop)) for hit in hits]
     assert found == [(id_, span) for id_, _, span in expected]
     np.testing.assert_allclose([hit.score for hit in hits], [row[1] for row in expected], atol=1e-9)

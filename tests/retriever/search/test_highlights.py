@@ -1,4 +1,4 @@
-"""Which words of a passage are highlighted for a query, and how terms are weighted for it."""
+"""Highlighted words of a passage, and the term weights that choose them."""
 
 from __future__ import annotations
 

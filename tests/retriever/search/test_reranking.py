@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def made_up(documents, seed, first=0):
-    """Documents of a few words or of many, half of them with a title."""
+    """Return random documents of few or many words, half of them with a title."""
     chance = random.Random(seed)
     for number in range(first, first + documents):
         # Some have several passages.
@@ -41,13 +41,13 @@ def made_up(documents, seed, first=0):
 
 
 def encoded(hit):
-    """The text of a hit's passage, as it was encoded."""
+    """Return the text of a hit's passage as it was encoded."""
     return f"{hit.title} {hit.passage}" if hit.title else hit.passage
 
 
 @pytest.fixture
 def documents():
-    """What the index holds: some of what was added is replaced or deleted again."""
+    """Documents of the index, after some were replaced or deleted."""
     held = {one.id: one for one in (*made_up(30, 1), *made_up(20, 2, 20), *made_up(15, 3, 45))}
     return {id_: one for id_, one in held.items() if one.metadata["number"] % 7}
 

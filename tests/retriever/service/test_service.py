@@ -75,7 +75,7 @@ def search(client, **asked):
 
 
 def together(*calls):
-    """What calls in threads of their own return, in the order of the calls."""
+    """Run each call in its own thread; return the results in the order of the calls."""
     with ThreadPoolExecutor(len(calls)) as threads:
         return [one.result() for one in [threads.submit(call) for call in calls]]
 

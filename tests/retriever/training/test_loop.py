@@ -197,7 +197,7 @@ def test_training_reports_each_step_and_epoch(folders):
 
 @pytest.fixture(scope="module")
 def undisturbed(folders, one_thread):
-    """The weights and the learning curve of a training that nothing stopped."""
+    """Weights and learning curve of an uninterrupted training."""
     model, curve = train(folders("bert"))
     return weights(model), curve
 
@@ -254,7 +254,7 @@ def test_layers_that_a_model_does_not_have_are_refused(folders, name, text, mess
 
 
 class StopError(Exception):
-    """What stops a training."""
+    """Error that interrupts a training."""
 
 
 def stop_at(number):

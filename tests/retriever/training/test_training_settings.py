@@ -1,4 +1,4 @@
-"""Which settings there are for trainings, their ranges, and those that exclude each other."""
+"""Settings of trainings: names, ranges and exclusions."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ STEPS = 9
 
 
 def still(folder, original):
-    """A copy of a BERT without dropout."""
+    """Write a copy of a BERT without dropout; return its folder."""
     folder.mkdir()
     for path in original.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
@@ -60,7 +60,7 @@ def cross_encoder(folder, *, training=False, dtype="float32", max_length=40, dro
 
 
 def weights(model):
-    """Copies of all parameters by name."""
+    """Return copies of all parameters by name."""
     found = {f"backbone.{name}": one for name, one in model.backbone.model.named_parameters()}
     if isinstance(model, CrossEncoder):
         found |= {f"head.{name}": one for name, one in model.head.named_parameters()}
@@ -68,13 +68,13 @@ def weights(model):
 
 
 def same(first, second):
-    """Whether all parameters are equal, to the bit."""
+    """Return whether all parameters are bitwise equal."""
     assert first.keys() == second.keys()
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def scripted(scores):
-    """Dev scores that are given, whatever the model."""
+    """Return a dev score function that yields `scores` one after another."""
     left = iter(scores)
     return lambda _: float(next(left))
 

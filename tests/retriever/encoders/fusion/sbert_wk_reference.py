@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 
 class Reference(NamedTuple):
-    """What comes out for one text; of the pieces that are kept."""
+    """Vector and weights of one text, for the tokens that are not masked."""
 
     vector: Array
     layers: Array
@@ -112,7 +112,7 @@ def _shares(amounts: list[float], vectors: Array) -> Array:
 
 
 def _variance(vectors: Array) -> float:
-    """That of Eq. 12."""
+    """Return the variance of Eq. 12."""
     cosines = [_cosine(one, other) for one, other in pairwise(vectors)]
     mean = sum(cosines) / len(cosines)
     found = sum((cosine - mean) ** 2 for cosine in cosines) / len(cosines)

@@ -41,7 +41,7 @@ def variants(depth):
 
 
 def ours(hidden, settings, kept=None):
-    """The vector and the weights of one text, which torch and NumPy agree on."""
+    """Return vector and weights of one text after checking that torch and NumPy agree."""
     places = np.ones((1, hidden.shape[1]), bool) if kept is None else np.array([kept])
     found = []
     for made in (np.asarray, torch.tensor):

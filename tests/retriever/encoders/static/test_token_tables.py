@@ -41,7 +41,7 @@ def arrays(kind):
 
 @pytest.fixture
 def made(tokenizer, tmp_path):
-    """Writes model2vec's format by hand."""
+    """Function that writes a folder in model2vec's format."""
 
     def make(kind="plain", window=None, config=None):
         folder = tmp_path / kind

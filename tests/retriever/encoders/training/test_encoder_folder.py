@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def trained(folder, output, part="last:2", encoder=""):
-    """An encoder after an epoch, which is kept whatever it is."""
+    """Train an encoder for one epoch, save it whatever its score, and return the folder."""
     asked = settings(train=part, epochs=1)
     found, _ = train(f"{folder}{encoder}", RANKED, asked, scripted([0, 1]))
     write_encoder(output, found, {"identity": {"seed": 0}})

@@ -39,7 +39,7 @@ def bert(folders, tmp_path_factory):
 
 
 def ranking_losses(encoder, objective, batch):
-    """Of each relevant passage of a batch or each triple, one by one."""
+    """Return the losses of the relevant passages or triples of a batch, one by one."""
     relevant = RANKED.pools.relevant(batch.question, batch.passage[:, None])[:, 0]
     pairs = list(zip(batch.question, batch.passage, relevant, strict=True))
     texts = list(RANKED.passages)

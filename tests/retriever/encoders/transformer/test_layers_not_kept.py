@@ -1,4 +1,4 @@
-"""Which layers are computed and which hidden states are in memory, for every architecture."""
+"""Layers computed and hidden states in memory, for every architecture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's own files ask for, what a person asks for, and how both are written down."""
+"""Settings from a model's files and from the user, and their text form."""
 
 from __future__ import annotations
 
