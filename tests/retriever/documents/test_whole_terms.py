@@ -171,7 +171,7 @@ def test_terms_that_are_remembered_are_those_with_places(text):
 def test_word_parts_equal_words_of_earlier_releases(text):
     units = division.word_pattern(False, False, False, True).findall(text)
     earlier = division.word_pattern(False, False, False).findall(text)
-    assert division.separated(units) == earlier
+    assert division.separate_units(units) == earlier
     assert [part for unit in units for part, _ in division.unit_parts(unit)[1]] == earlier
 
 
