@@ -61,9 +61,9 @@ class Loading:
         """
         from retriever.encoders import Encoder, load_encoder
         from retriever.encoders.registry import LoadContext
-        from retriever.encoders.transformer.backbone import sharing
+        from retriever.encoders.transformer.backbone import share_backbones
 
-        context = LoadContext(self.device, self.download, sharing())
+        context = LoadContext(self.device, self.download, share_backbones())
         loaded = []
         for settings in map(parse_encoder, encoders):
             if settings.backend in ("openvino", "numpy") or settings.dtype == "int8":

@@ -111,7 +111,7 @@ class Encoder(SentenceTransformersMethods):
             MissingExtraError: a bundled model's package is not installed.
             ConfigError: the model does not support the settings, or the device does not exist.
         """
-        requested = parse_encoder(encoder).computed_in(dtype)
+        requested = parse_encoder(encoder).with_number_format(dtype)
         return cls(*load_encoder(requested, LoadContext(device, download, dtype=dtype)))
 
     @classmethod
@@ -140,7 +140,7 @@ class Encoder(SentenceTransformersMethods):
             )
         require_trusted(spec.model, asked)
         loading = LoadContext(device, download, dtype=dtype)
-        encoder = cls(*load_encoder(spec.settings.computed_in(dtype), loading))
+        encoder = cls(*load_encoder(spec.settings.with_number_format(dtype), loading))
         if encoder.spec != spec and encoder.spec.fingerprint != spec.fingerprint:
             raise EncoderMismatchError(
                 f"the model {spec.model} has changed: expected encoder {spec.fingerprint}, found "
@@ -464,7 +464,7 @@ class ModelChoice:
     settings: EncoderSettings = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        settings = parse_encoder(self.encoder).computed_in(self.dtype)
+        settings = parse_encoder(self.encoder).with_number_format(self.dtype)
         object.__setattr__(self, "encoder", str(self.encoder))
         object.__setattr__(self, "settings", settings)
 

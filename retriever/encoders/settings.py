@@ -291,7 +291,7 @@ class EncoderSettings:
         """The number format that `dtype` names; float32 if it names none."""
         return "float32" if self.dtype is None or self.dtype == "auto" else self.dtype
 
-    def computed_in(self, dtype: AskedDtype) -> EncoderSettings:
+    def with_number_format(self, dtype: AskedDtype) -> EncoderSettings:
         """Return settings with a number format if they name none; auto and float32 stay unnamed."""
         named = self.dtype is not None or dtype in ("auto", "float32")
         return self if named else replace(self, dtype=dtype)

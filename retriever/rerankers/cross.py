@@ -38,7 +38,7 @@ from retriever.encoders.transformer.bert import (
     read_weights,
 )
 from retriever.encoders.transformer.loading import ACTIVATION_FUNCTIONS
-from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrated
+from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrate
 from retriever.encoders.transformer.word_pieces import PiecePairs, WordPieces
 from retriever.errors import ConfigError, ModelError
 from retriever.rerankers.folders import (
@@ -205,7 +205,7 @@ class LightCrossEncoder:
         elif self._runner is None:
             ranges = None
             if self._dtype == "int8":
-                ranges = calibrated(self._weights, self._identity, self._pieces, self.max_length)
+                ranges = calibrate(self._weights, self._identity, self._pieces, self.max_length)
             self._runner = OpenVINOEngine(self._weights, [depth], self._dtype, ranges)
         for batch in self._runner.run(ids, types):
             yield batch.rows, batch.states[0][:, 0]

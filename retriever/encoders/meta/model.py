@@ -38,7 +38,7 @@ from retriever.encoders.registry import (
 )
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.backbone import sharing
+from retriever.encoders.transformer.backbone import share_backbones
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 
 FORM = FolderForm(
@@ -184,7 +184,7 @@ class MetaModel(EncoderModel):
         """Load a folder and its sources."""
         parts = read_folder(Path(folder))
         # Sources with the same model share its forward pass in torch.
-        sharing_context = loading._replace(backbone_of=loading.backbone_of or sharing())
+        sharing_context = loading._replace(backbone_of=loading.backbone_of or share_backbones())
         weights = Counter(spec.weights for spec in parts.sources)
         loaded: list[MetaSource] = []
         for spec, place in zip(parts.sources, parts.places, strict=True):

@@ -133,7 +133,7 @@ class MetaSource:
         if self.model.not_a_source:
             raise ConfigError(f"source: {self.spec.model} {self.model.not_a_source}")
 
-    def reader(self) -> object:
+    def reader_key(self) -> object:
         """Return the identity of the reading: sources with an equal one read the same pieces."""
         settings = self.spec.settings
         return self.model.reader, settings.query_prompt, settings.passage_prompt
@@ -148,7 +148,7 @@ class MetaSource:
             offsets = [after_prompt(row, len(prompt)) for row in offsets]
         return list(pieces), offsets
 
-    def words(
+    def embed_words(
         self, pieces: Sequence[Any], aligned: Sequence[Alignment], counts: Integers
     ) -> Floats:
         """Return the sum of each word's pieces, for the words of all texts one after the other."""
@@ -157,13 +157,13 @@ class MetaSource:
         for texts, states in self.model.piece_batches(pieces):
             starts = np.arange(len(texts)) * states.shape[1]
             alignments = [aligned[text] for text in texts]
-            rows = _joined(
+            rows = _concatenate(
                 [
                     alignment.pieces + start
                     for alignment, start in zip(alignments, starts, strict=True)
                 ]
             )
-            owners = _joined(
+            owners = _concatenate(
                 [
                     alignment.words + first
                     for alignment, first in zip(alignments, firsts[texts], strict=True)
@@ -177,7 +177,7 @@ class MetaSource:
             sums[owners[order][runs]] = np.add.reduceat(flat[rows[order]], runs, axis=0)
         return sums
 
-    def texts(self, pieces: Sequence[Any]) -> Floats:
+    def embed_texts(self, pieces: Sequence[Any]) -> Floats:
         """Return the vector of each text, (texts, width) float32; zeros without pieces."""
         vectors = np.zeros((len(pieces), self.model.dimensions), np.float32)
         rows = [row for row, text_pieces in enumerate(pieces) if len(text_pieces)]
@@ -228,7 +228,9 @@ class MetaSources:
         in_torch = any(model.runs_in_torch for model in models)
         self.batch_pieces = None if in_torch else _BATCH_PIECES
         readers: dict[object, int] = {}
-        self._reader_of = [readers.setdefault(source.reader(), len(readers)) for source in sources]
+        self._reader_of = [
+            readers.setdefault(source.reader_key(), len(readers)) for source in sources
+        ]
         self._readers = [sources[self._reader_of.index(number)] for number in range(len(readers))]
 
     def tokenize(
@@ -260,10 +262,10 @@ class MetaSources:
             pieces = [text.readings[reader] for text in batch]
             if words:
                 source_vectors.append(
-                    source.words(pieces, [text.aligned[reader] for text in batch], counts)
+                    source.embed_words(pieces, [text.aligned[reader] for text in batch], counts)
                 )
             else:
-                source_vectors.append(source.texts(pieces))
+                source_vectors.append(source.embed_texts(pieces))
         return tuple(map(scale_to_unit, source_vectors)), np.repeat(np.arange(len(batch)), counts)
 
     def _read(self, texts: Sequence[str], query: bool) -> list[MetaPieces]:
@@ -312,5 +314,5 @@ class MetaSources:
         return sizes, text_offsets
 
 
-def _joined(parts: Sequence[Integers]) -> Integers:
+def _concatenate(parts: Sequence[Integers]) -> Integers:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)

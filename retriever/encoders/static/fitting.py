@@ -27,7 +27,7 @@ from retriever.encoders.static.settings import FITTED, FitSettings, LSASettings
 from retriever.encoders.static.words import (
     FittedWeights,
     Lexicon,
-    before_removal,
+    average_words,
     component_shares,
     find_lexicon,
     principal_components,
@@ -227,7 +227,7 @@ def _gram(
         block = sample[first : first + _SENTENCES]
         counts = np.array([len(ids) for ids in block], np.int64)
         ids = np.concatenate(block).astype(np.int64)
-        plain = before_removal(method, lexicon.vectors, ids, counts, weights)
+        plain = average_words(method, lexicon.vectors, ids, counts, weights)
         gram += plain.T.astype(np.float64) @ plain.astype(np.float64)
     return gram
 

@@ -313,15 +313,15 @@ def sentence_vectors(
 ) -> Floats:
     """Return one vector per text, not normalized."""
     if fitted is None:
-        return before_removal(method, vectors, ids, counts)
-    plain = before_removal(method, vectors, ids, counts, fitted.weights)
+        return average_words(method, vectors, ids, counts)
+    plain = average_words(method, vectors, ids, counts, fitted.weights)
     # Remove a share of the projection on each component.
     projections: Floats = (plain @ fitted.components.T) * fitted.shares
     plain -= projections @ fitted.components
     return plain
 
 
-def before_removal(
+def average_words(
     method: Static,
     vectors: Floats,
     ids: Integers,

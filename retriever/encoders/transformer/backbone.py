@@ -147,7 +147,7 @@ class Backbone(PairReader):
         self.pads_left = self._tokenizer.padding_side == "left"
         self._pad = int(self._tokenizer.pad_token_id or 0)
 
-    def want(self, layers: Collection[int]) -> None:
+    def register_layers(self, layers: Collection[int]) -> None:
         """Register the hidden states that an encoder reads; see `SharedBackbone`."""
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
@@ -508,7 +508,7 @@ class SharedBackbone(Backbone):
         self._last_call: tuple[list[str], int | None] = ([], None)
         self._last_ids: list[list[int]] = []
 
-    def want(self, layers: Collection[int]) -> None:
+    def register_layers(self, layers: Collection[int]) -> None:
         """Register hidden states to compute from the next batch on."""
         self._layers |= set(layers)
 
@@ -544,7 +544,7 @@ class SharedBackbone(Backbone):
             visit(layer, self._states[layer])
 
 
-def sharing() -> Callable[[ModelFolder, str | None, Dtype], SharedBackbone]:
+def share_backbones() -> Callable[[ModelFolder, str | None, Dtype], SharedBackbone]:
     """Return a factory that shares a backbone among equal weights and number formats."""
     backbones: dict[tuple[str, Dtype], SharedBackbone] = {}
 

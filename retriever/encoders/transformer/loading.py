@@ -46,7 +46,7 @@ from retriever.encoders.transformer.bert import (
 )
 from retriever.encoders.transformer.openvino_engine import (
     OpenVINOEngine,
-    calibrated,
+    calibrate,
     least_cosine,
 )
 from retriever.encoders.transformer.word_pieces import PieceModel, WordPieces
@@ -209,7 +209,7 @@ class LightModel(PieceModel):
                     self._format = self._faithful_format(native_format())
                 if self._format == "int8":
                     identity = self._folder.weights
-                    ranges = calibrated(self._weights, identity, self._tokenizer, self.max_length)
+                    ranges = calibrate(self._weights, identity, self._tokenizer, self.max_length)
                 engine = OpenVINOEngine(self._weights, self._fuser.layers, self._format, ranges)
                 self._openvino = os.getpid(), engine
             return self._openvino[1]

@@ -81,7 +81,7 @@ class TransformerModel(PieceModel):
             self._head.append(backbone.pooler)
         if str(backbone.device) != "cpu":
             self.batch_pieces = ACCELERATOR_PIECES
-        backbone.want(fuser.layers)
+        backbone.register_layers(fuser.layers)
 
     def in_torch(self) -> TransformerModel:
         """Return the model itself."""

@@ -96,7 +96,7 @@ class QuantizedLinear:
     step: Floats  # (outputs, 1), value of 1 in a row of `weight`.
 
 
-def calibrated(weights: Weights, identity: str, tokenizer: WordPieces, window: int) -> Ranges:
+def calibrate(weights: Weights, identity: str, tokenizer: WordPieces, window: int) -> Ranges:
     """Measure the ranges of a model, or read them from the cache."""
     texts = calibration_texts()
     file = _cache_file("int8", [str(_FORMAT), identity, *texts])

@@ -12,7 +12,7 @@ from retriever.encoders import Encoder, find_model
 from retriever.encoders.transformer import openvino_engine as int8
 from retriever.encoders.transformer.bert import Affine, read_weights
 from retriever.encoders.transformer.openvino_engine import (
-    calibrated,
+    calibrate,
     calibration_texts,
     measure_ranges,
     quantize,
@@ -62,19 +62,19 @@ def test_int8_ranges_equal_extremes_of_inputs(folders):
 def test_ranges_are_measured_once_if_the_cache_can_be_written(folders, cache, monkeypatch):
     folder = find_model(str(folders("bert")))
     parts = read_weights(folder), "model", WordPieces(folder), 64
-    first = calibrated(*parts)
+    first = calibrate(*parts)
     assert len(list((cache / "int8").iterdir())) == 1
     monkeypatch.setenv("RETRIEVER_CACHE", str(next((cache / "int8").iterdir())))
-    unwritten = calibrated(*parts)
+    unwritten = calibrate(*parts)
     monkeypatch.setenv("RETRIEVER_CACHE", str(cache))
     monkeypatch.setattr(int8, "measure_ranges", None)
-    again = calibrated(*parts)
+    again = calibrate(*parts)
     assert first.keys() == again.keys() == unwritten.keys()
     for name, values in first.items():
         np.testing.assert_array_equal(values, again[name])
         np.testing.assert_array_equal(values, unwritten[name])
     with pytest.raises(TypeError):
-        calibrated(parts[0], "another model", *parts[2:])
+        calibrate(parts[0], "another model", *parts[2:])
 
 
 @pytest.mark.skipif(
