@@ -205,8 +205,7 @@ class Encoder(SentenceTransformersMethods):
             query: whether they are queries, which may have another prompt than passages.
             batch_size: maximum number of texts of a batch; None limits batches by word pieces.
             normalize_embeddings: whether to scale vectors to length 1; None follows the settings.
-            prompt_name: as in sentence-transformers: ``query`` is ``query=True``; ``document``,
-                ``passage`` and None follow `query`.
+            prompt_name: ``query`` is ``query=True``; ``document``, ``passage``, None: see `query`.
             convert_to_tensor: whether to return a torch tensor on the CPU.
             keywords: others of sentence-transformers; values that change vectors are refused.
 
@@ -226,8 +225,9 @@ class Encoder(SentenceTransformersMethods):
             raise ConfigError(f"batch_size: expected 1 or more, found {batch_size}")
         if convert_to_tensor:
             keywords.pop("convert_to_numpy", None)
-        query = query or is_query_prompt(prompt_name)
-        check_encode_keywords(keywords)
+        if prompt_name is not None or keywords:
+            query = query or is_query_prompt(prompt_name)
+            check_encode_keywords(keywords)
         pieces = self._tokenize_with_warning([texts] if isinstance(texts, str) else texts, query)
         vectors = _encode_in_blocks(self, pieces, batch_size, normalize_embeddings)
         if isinstance(texts, str):

@@ -331,7 +331,13 @@ def _conflicts(settings: EncoderSettings) -> Iterator[_Conflict]:
         SECTIONS[TRANSFORMER] + SECTIONS[COMPUTING] + SECTIONS[SBERT_WK],
         "a static encoder does not run the model: leave it out",
     )
-    yield from _sbert_wk_conflicts(settings)
+    yield (
+        settings.fusion != "sbert-wk",
+        SECTIONS[SBERT_WK],
+        "it belongs to SBERT-WK: add fusion=sbert-wk or leave it out",
+    )
+    if settings.fusion == "sbert-wk":
+        yield from _sbert_wk_conflicts(settings)
     yield (
         settings.fusion == "concat" and bool(settings.head),
         ("head",),
@@ -352,15 +358,9 @@ def _conflicts(settings: EncoderSettings) -> Iterator[_Conflict]:
 
 
 def _sbert_wk_conflicts(settings: EncoderSettings) -> Iterator[_Conflict]:
-    is_sbert_wk = settings.fusion == "sbert-wk"
     is_released = settings.wk_preset == "released"
-    yield (
-        not is_sbert_wk,
-        SECTIONS[SBERT_WK],
-        "it belongs to SBERT-WK: add fusion=sbert-wk or leave it out",
-    )
-    yield is_sbert_wk, ("layers",), "SBERT-WK fuses from start-layer up to the last layer"
-    yield is_sbert_wk, ("pooling",), "SBERT-WK weights the words itself: leave pooling out"
+    yield True, ("layers",), "SBERT-WK fuses from start-layer up to the last layer"
+    yield True, ("pooling",), "SBERT-WK weights the words itself: leave pooling out"
     yield (
         settings.wk_words == "uniform",
         ("wk_variance",),
