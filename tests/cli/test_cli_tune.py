@@ -10,12 +10,12 @@ import pytest
 from eval import TuneResult, read_pipeline
 from tests.cli.conftest import assert_refused, printed_json, printed_lines
 from tests.eval.sentences.sentence_samples import write_pairs
-from tests.eval.tuning.test_tuning import made, write_files
+from tests.eval.tuning.test_tuning import make_collection, write_files
 
 
 @pytest.fixture
 def data(tmp_path):
-    corpus, questions = made(30, 24)
+    corpus, questions = make_collection(30, 24)
     return write_files(tmp_path, corpus, questions)
 
 
