@@ -561,7 +561,7 @@ def encoder_options(
 
         declared = declared_settings(EncoderSettings)
         for key in listed.split():
-            words = (dtype if key == "dtype" else "") or default or declared[key].shown
+            words = (dtype if key == "dtype" else "") or default or declared[key].default_text
             changed = replace(declared[key], section="Encoder", words=words, default=None)
             options.append(derive_option(changed, "NAME"))
     return Settings(

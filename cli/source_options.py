@@ -34,16 +34,16 @@ class FieldOptions:
     """Names of fields and types of columns; those that are not given are detected."""
 
     id_field: str | None = setting(
-        None, "Field that holds the id.", shown="id, _id or generated", section="Input"
+        None, "Field that holds the id.", default_text="id, _id or generated", section="Input"
     )
     text_field: str | None = setting(
         None,
         "Field that holds the text.",
-        shown="text, contents, passage or sentence",
+        default_text="text, contents, passage or sentence",
         section="Input",
     )
     title_field: str | None = setting(
-        None, "Field that holds the title.", shown="title", section="Input"
+        None, "Field that holds the title.", default_text="title", section="Input"
     )
     types: tuple[str, ...] = ()
 
@@ -81,11 +81,11 @@ class SourceOptions(FieldOptions):
     encoding: str | None = setting(
         None,
         "Encoding of text files.",
-        shown="UTF-8, or as their first bytes say",
+        default_text="UTF-8, or as their first bytes say",
         section="Input",
     )
     delimiter: str | None = setting(
-        None, "Character between the cells of CSV.", shown="comma", section="Input"
+        None, "Character between the cells of CSV.", default_text="comma", section="Input"
     )
     no_header: bool = setting(
         False, "CSV begins with a row of data; its columns are 1, 2, ...", section="Input"

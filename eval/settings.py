@@ -94,7 +94,7 @@ class QuestionSettings(Checked):
     """
 
     form: str | None = setting(
-        None, "Form of the data set.", shown="detected from its files", section="Input"
+        None, "Form of the data set.", default_text="detected from its files", section="Input"
     )
     variant: str | None = setting(
         None, "Variant of a set that has several: clean or raw, or a pool size.", section="Input"
@@ -245,7 +245,7 @@ class TuneSettings(Checked):
         "Maximum time of a question in milliseconds, in a process that runs.",
         low=0,
         low_open=True,
-        shown="no limit",
+        default_text="no limit",
         section="Ranking",
     )
     max_size: float | None = setting(
@@ -253,7 +253,7 @@ class TuneSettings(Checked):
         "Maximum size of the index in megabytes.",
         low=0,
         low_open=True,
-        shown="no limit",
+        default_text="no limit",
         section="Ranking",
     )
     margin: float = setting(
@@ -422,7 +422,7 @@ class LayerSearchSettings(Checked):
         None,
         "Objective: spearman or pearson for pairs; AP, RR, nDCG@10 or another measure for "
         "questions.",
-        shown="spearman or AP",
+        default_text="spearman or AP",
         section="Search",
     )
     protocol: Literal["given", "paper"] = setting(
@@ -432,7 +432,7 @@ class LayerSearchSettings(Checked):
         section="Search",
     )
     split: str | None = setting(
-        None, "Split of a folder to search on.", shown="dev", section="Input"
+        None, "Split of a folder to search on.", default_text="dev", section="Input"
     )
     test_split: str | None = setting(
         None, "Split of a folder to test the choice on.", section="Input"
@@ -440,7 +440,7 @@ class LayerSearchSettings(Checked):
     shuffles: int = setting(5, "Number of shuffles of --protocol paper.", low=1)
     dev_size: int = setting(350, "Number of pairs that --protocol paper searches on.", low=2)
     max_layers: int | None = setting(
-        None, "Maximum number of layers in a set.", low=1, shown="all", section="Search"
+        None, "Maximum number of layers in a set.", low=1, default_text="all", section="Search"
     )
     top: int = setting(10, "Number of best sets to show.", low=1, section="Output")
     resamples: int = setting(1000, "Number of resamples for the interval of the gain.", low=100)

@@ -112,14 +112,14 @@ class BlockGuard:
         whole = len(self._content) // BLOCK
         words = self._content[: whole * BLOCK].view("<u8").reshape(whole, BLOCK // _WORD)
         for place in range(0, len(pending), _APART):
-            some = pending[place : place + _APART]
-            if some[-1] == whole:
-                some = some[:-1]
+            blocks_to_check = pending[place : place + _APART]
+            if blocks_to_check[-1] == whole:
+                blocks_to_check = blocks_to_check[:-1]
                 self._compare(slice(whole, whole + 1), block_sums(self._content[whole * BLOCK :]))
-            self._compare(some, words[some].sum(axis=1, dtype=np.uint64))
+            self._compare(blocks_to_check, words[blocks_to_check].sum(axis=1, dtype=np.uint64))
 
-    def _compare(self, blocks: slice | NDArray[np.int64], found: NDArray[np.uint64]) -> None:
-        if (found != self._sums[blocks]).any():
+    def _compare(self, blocks: slice | NDArray[np.int64], sums: NDArray[np.uint64]) -> None:
+        if (sums != self._sums[blocks]).any():
             self._check_sums()
             raise damaged(self._path, "its content was altered (a checksum differs)")
         # Two threads may compare the same block; it must count once.

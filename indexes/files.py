@@ -154,9 +154,11 @@ def present(path: Path) -> Iterator[None]:
 
 
 def _denied(path: Path) -> str:
-    """What to do where permission to read or to write is missing."""
+    """Return the remedy where permission to read or to write is missing."""
     # Of a path behind a folder that cannot be entered, the folder.
-    place = next((one for one in (path, *path.absolute().parents) if os.path.exists(one)), path)
+    place = next(
+        (parent for parent in (path, *path.absolute().parents) if os.path.exists(parent)), path
+    )
     if os.access(place, os.R_OK | (os.X_OK if place.is_dir() else 0)):
         return "permission denied: make the folder writable or choose another"
     what = "the folder" if place.is_dir() else "the file"
@@ -222,7 +224,7 @@ def whole_files(*paths: Path) -> Iterator[list[Path]]:
 def _renamed_at_end(paths: Sequence[Path]) -> Iterator[list[Path]]:
     with ExitStack() as stack:
         new = [
-            stack.enter_context(_temporary(path, lambda one: one.touch(exist_ok=False)))
+            stack.enter_context(_temporary(path, lambda new_path: new_path.touch(exist_ok=False)))
             for path in paths
         ]
         yield new
@@ -286,19 +288,19 @@ def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
 
 
 def abandoned(folder: Path, name: str | None = None) -> Iterator[Path]:
-    """What killed processes left of new files and folders, each locked until the next."""
+    """Yield new files and folders that killed processes left, each locked until the next."""
     form = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.\d+-[0-9a-f]{{8}}\.tmp")
     try:
-        found = sorted(filter(form.fullmatch, os.listdir(folder)))
+        names = sorted(filter(form.fullmatch, os.listdir(folder)))
     except OSError:
         return
-    for one in found:
+    for entry in names:
         try:
-            lock = _lock(folder / one)
+            lock = _lock(folder / entry)
         except OSError:
             continue
         try:
-            yield folder / one
+            yield folder / entry
         finally:
             os.close(lock)
 
@@ -418,15 +420,16 @@ def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> ND
             version = np.lib.format.read_magic(file)
             if version != (1, 0):
                 raise ValueError(f"format version {version}")
-            found, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+            actual_shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
         # NumPy's header parser raises as many errors as Python's own, warnings included.
         except Exception as error:
             reason = " ".join(str(error).split())
             raise damaged(path, f"not a readable .npy file ({reason})") from error
         offset = file.tell()
         size = os.fstat(file.fileno()).st_size
-        if found != shape or fortran or dtype.str not in dtypes:
-            raise damaged(path, f"expected {'/'.join(dtypes)} {shape}, found {dtype.str} {found}")
+        if actual_shape != shape or fortran or dtype.str not in dtypes:
+            expected_array = f"{'/'.join(dtypes)} {shape}"
+            raise damaged(path, f"expected {expected_array}, found {dtype.str} {actual_shape}")
         expected = offset + dtype.itemsize * int(np.prod(shape, dtype=object))
         if size != expected:
             raise damaged(path, f"expected {expected} bytes, found {size}")
@@ -438,13 +441,13 @@ def map_array(path: Path, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> ND
 
 
 def unique(values: NDArray[Any]) -> NDArray[Any]:
-    """As `np.unique`, of which the first call of a process imports 10 ms of other code."""
+    """Return sorted distinct values, like `np.unique` without its 10 ms import on first use."""
     ordered = np.sort(values, axis=None)
     is_first = np.append(True, ordered[1:] != ordered[:-1])
     return np.asarray(ordered[is_first[: len(ordered)]])
 
 
-def set_read_ahead(array: NDArray[Any], wanted: bool) -> None:
+def set_read_ahead(array: NDArray[Any], enabled: bool) -> None:
     """Tell the kernel whether to read ahead in the file of a mapped array, as it does at first."""
     # Where rows are read here and there, what is read ahead displaces what is needed from memory.
     base: Any = array
@@ -452,7 +455,7 @@ def set_read_ahead(array: NDArray[Any], wanted: bool) -> None:
         base = base.base
     mapped = base.obj if isinstance(base, memoryview) else None
     if sys.platform != "win32" and isinstance(mapped, mmap.mmap):
-        mapped.madvise(mmap.MADV_NORMAL if wanted else mmap.MADV_RANDOM)
+        mapped.madvise(mmap.MADV_NORMAL if enabled else mmap.MADV_RANDOM)
 
 
 def map_bytes(path: Path) -> bytes | mmap.mmap:

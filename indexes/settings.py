@@ -54,7 +54,7 @@ class Setting:
     optional: bool = False  # whether None is a value
 
     @property
-    def shown(self) -> str:
+    def default_text(self) -> str:
         """The default, in words."""
         plain = self.default if self.meaning is None else self.meaning
         if isinstance(plain, float):
@@ -124,7 +124,7 @@ def setting(
     low_open: bool = False,
     high_open: bool = False,
     meaning: Any = None,
-    shown: str = "",
+    default_text: str = "",
     source: str = "",
     section: str = "",
 ) -> Any:

@@ -48,7 +48,11 @@ class EncodeOptions:
         section="Output",
     )
     shard_size: int | None = setting(
-        None, "Maximum number of documents of a shard.", low=1, shown="10000", section="Output"
+        None,
+        "Maximum number of documents of a shard.",
+        low=1,
+        default_text="10000",
+        section="Output",
     )
     as_queries: bool = setting(
         False,
@@ -60,7 +64,7 @@ class EncodeOptions:
         "Number of processes that make shards, each with an encoder and its share of the cores; "
         "with --ray, of tasks.",
         low=1,
-        shown="1; with --ray one for each GPU, or for each node",
+        default_text="1; with --ray one for each GPU, or for each node",
         section="Encoder",
     )
     ray: str | None = setting(

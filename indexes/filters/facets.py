@@ -30,44 +30,44 @@ _Key = tuple[str, Any]
 def counted_facet(
     name: str, values: Iterable[tuple[Any, int, int]], limit: int, *, queried: bool
 ) -> Facet:
-    """The values of one field."""
+    """Return the facet of one field from its values, each with its documents and matches."""
     path = parse_field(name)
-    # Of each value, documents and matches that have it alone, and in a list.
+    # Value to the numbers of documents and matches that have it alone, and in a list.
     totals: dict[_Key, NDArray[np.int64]] = {}
     for value, documents, matches in values:
         for leaf, listed in _leaves(value, path[1:]) if documents else ():
             total = totals.setdefault(leaf, np.zeros((2, 2), np.int64))
             total[int(listed)] += (documents, matches)
     strings = any(kind == "string" and total[0, 0] for (kind, _), total in totals.items())
-    shown = []
+    facet_values = []
     for (kind, value), total in sorted(totals.items(), key=_order)[:limit]:
         documents, matches = total.sum(axis=0).tolist()
         where = _where(path, kind, value, total, strings=strings)
-        shown.append(FacetValue(value, documents, matches if queried else None, where))
-    return Facet(name, tuple(shown), len(totals))
+        facet_values.append(FacetValue(value, documents, matches if queried else None, where))
+    return Facet(name, tuple(facet_values), len(totals))
 
 
 def python_value(kind: str, value: Any) -> Any:
-    """A value that `json_each` gave, as Python has it."""
+    """Convert a value of `json_each` to a Python value."""
     if kind in ("true", "false"):
         return kind == "true"
     return json.loads(value) if kind in ("array", "object") else value
 
 
 def _leaves(value: Any, path: FieldPath) -> Iterator[tuple[_Key, bool]]:
-    """The distinct values at the end of a path, and whether they are in a list."""
+    """Yield the distinct values at the end of a path, and whether they are in a list."""
     for name in path:
         if not isinstance(value, Mapping) or name not in value:
             return
         value = value[name]
     listed = isinstance(value, list | tuple)
-    for key in dict.fromkeys(_key(one) for one in (value if listed else [value])):
+    for key in dict.fromkeys(_key(element) for element in (value if listed else [value])):
         if key is not None:
             yield key, listed
 
 
 def _key(value: Any) -> _Key | None:
-    """None for what no facet counts: null, a list in a list, an object."""
+    """Return type and value; None for values that no facet counts: null, nested lists, objects."""
     return (type_of(value), value) if isinstance(value, str | int | float) else None
 
 
@@ -80,7 +80,7 @@ def _order(item: tuple[_Key, NDArray[np.int64]]) -> tuple[Any, ...]:
 def _where(
     path: FieldPath, kind: str, value: Any, total: NDArray[np.int64], *, strings: bool
 ) -> str | None:
-    """The filter that selects a value's documents."""
+    """Return the filter that selects the documents of a value; None if it is too long."""
     name = written_field(path)
     literal = written_value(value)
     alone = f"{name} = {literal}"
@@ -108,13 +108,13 @@ TYPES: dict[str, FieldType] = {
     "object": "object",
 }
 
-# Rows that are read of each segment, field and type: those with the least values.
+# Rows that are read for each segment, field and type: the least values.
 READ = 12
 
 
 @dataclass
 class FieldValues:
-    """What has been seen of the values of one field."""
+    """Values of one field that were read."""
 
     types: set[FieldType] = field(default_factory=set)
     examples: set[_Key] = field(default_factory=set)
@@ -124,7 +124,7 @@ class FieldValues:
     distinct: int = 0
 
     def add(self, kind: str, value: Any, *, example: bool = True) -> None:
-        """A value, its type and value as `json_each` gives them."""
+        """Add a value, with type and value as `json_each` gives them."""
         if kind == UNKEPT:
             # Too long to be kept: a string, or an array or object.
             self.complete = False
@@ -135,15 +135,15 @@ class FieldValues:
         if kind in ("array", "object"):
             self.complete = False
             elements = json.loads(value) if kind == "array" else []
-            self.examples.update(key for one in elements if (key := _key(one)) is not None)
+            self.examples.update(key for element in elements if (key := _key(element)) is not None)
         elif example and (key := _key(python_value(kind, value))) is not None:
             self.examples.add(key)
 
     def summary(self, name: str) -> FieldSummary:
-        """What is known of the field."""
+        """Return the summary of the field."""
         strings, numbers, booleans = (
-            sorted(value for kind, value in self.examples if kind == wanted)
-            for wanted in ("string", "number", "boolean")
+            sorted(value for kind, value in self.examples if kind == type_name)
+            for type_name in ("string", "number", "boolean")
         )
         return FieldSummary(
             name,
@@ -156,16 +156,18 @@ class FieldValues:
 
 
 def summaries_of(documents: Iterable[Mapping[str, Any]]) -> list[FieldSummary]:
-    """The fields of the metadata of documents, in ascending order of names."""
-    seen: dict[str, FieldValues] = {}
-    add_documents(seen, documents)
-    return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
+    """Return summaries of the fields of metadata, ascending by name."""
+    values_by_name: dict[str, FieldValues] = {}
+    add_documents(values_by_name, documents)
+    return [values.summary(name) for name, values in sorted(values_by_name.items()) if values.types]
 
 
-def add_documents(seen: dict[str, FieldValues], documents: Iterable[Mapping[str, Any]]) -> None:
+def add_documents(
+    values_by_name: dict[str, FieldValues], documents: Iterable[Mapping[str, Any]]
+) -> None:
     """Add the values of documents' metadata to `seen`, field by field."""
     for name, by_value in values_of(([], metadata) for metadata in documents).items():
-        one = seen.setdefault(name, FieldValues())
-        one.distinct += len(by_value)
+        field_values = values_by_name.setdefault(name, FieldValues())
+        field_values.distinct += len(by_value)
         for value in by_value:
-            one.add(*value)
+            field_values.add(*value)

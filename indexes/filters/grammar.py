@@ -48,14 +48,14 @@ _PLURALS: dict[FieldType, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a comparison looks at."""
+    """The field of a comparison."""
 
     names: tuple[str, ...]  # the path into the metadata
     own: bool = False  # whether it is the document's own id or title
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class FieldComparison:
     """A field, an operator, and no value (``exists``), any number (``in``), or one to compare."""
 
     field: Field
@@ -78,7 +78,7 @@ class Joined:
     parts: tuple[Expression, ...]
 
 
-Expression = Comparison | Not | Joined
+Expression = FieldComparison | Not | Joined
 
 
 def written_field(names: Sequence[str]) -> str:
@@ -106,22 +106,22 @@ def _quoted(text: str, quote: str) -> str:
 def type_mismatch(
     expression: Expression, has_type: Callable[[str, Collection[FieldType]], bool]
 ) -> str | None:
-    """What to say of the first comparison with a type that no value of its field has, if any."""
+    """Describe the first comparison with a type that no value of its field has; None if none."""
     for comparison in _comparisons(expression):
         name = comparison.field.names[0]
         # The id and the title of a document are strings.
-        has = (lambda _, types: "string" in types) if comparison.field.own else has_type
-        for wanted in _types_wanted(comparison):
-            if has(name, wanted):
+        has_values = (lambda _, types: "string" in types) if comparison.field.own else has_type
+        for required in _required_types(comparison):
+            if has_values(name, required):
                 continue
-            if present := [type_ for type_ in _PLURALS if has(name, [type_])]:
-                there = " and ".join(_PLURALS[type_] for type_ in present)
-                missing = " or ".join(_PLURALS[type_] for type_ in wanted)
-                return f"the field {name!r} has {there} and no {missing}"
+            if present := [type_ for type_ in _PLURALS if has_values(name, [type_])]:
+                present_types = " and ".join(_PLURALS[type_] for type_ in present)
+                missing_types = " or ".join(_PLURALS[type_] for type_ in required)
+                return f"the field {name!r} has {present_types} and no {missing_types}"
     return None
 
 
-def _comparisons(node: Expression) -> Iterator[Comparison]:
+def _comparisons(node: Expression) -> Iterator[FieldComparison]:
     match node:
         case Not(part):
             yield from _comparisons(part)
@@ -132,7 +132,7 @@ def _comparisons(node: Expression) -> Iterator[Comparison]:
             yield node
 
 
-def _types_wanted(comparison: Comparison) -> list[list[FieldType]]:
+def _required_types(comparison: FieldComparison) -> list[list[FieldType]]:
     """For each type of its values, the types of which the field must have one to match."""
     if comparison.operator == "exists":
         return []
@@ -190,9 +190,9 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def error_at(position: int, expected: str, found: str) -> FilterError:
+def error_at(position: int, expected: str, actual: str) -> FilterError:
     """The error to raise at `position`, from 0; its message counts characters from 1."""
-    message = f"filter, character {position + 1}: expected {expected}, found {found}"
+    message = f"filter, character {position + 1}: expected {expected}, found {actual}"
     return FilterError(message, position)
 
 
@@ -244,8 +244,8 @@ def _unquote(text: str, start: int) -> tuple[str, int]:
     if end == len(text):
         raise error_at(start, f"a closing {quote}", "the end of the filter")
     if text[end] == "\\":
-        found = repr(text[end : end + 2])
-        raise error_at(end, rf"\{quote} or \\ (write a backslash as \\)", found)
+        escape = repr(text[end : end + 2])
+        raise error_at(end, rf"\{quote} or \\ (write a backslash as \\)", escape)
     return re.sub(r"\\(.)", r"\1", text[start + 1 : end]), end + 1
 
 
@@ -421,15 +421,15 @@ class _Parser:
         """Read what follows an operator."""
         match operator:
             case "exists":
-                return Comparison(field, "exists")
+                return FieldComparison(field, "exists")
             case "is":
                 return self._null_check(field)
             case "between":
                 return self._between(field)
             case "before":
-                return Comparison(field, "<", (self._date("before"),))
+                return FieldComparison(field, "<", (self._date("before"),))
             case "after":
-                return Comparison(field, ">", (self._date("after") + _LAST,))
+                return FieldComparison(field, ">", (self._date("after") + _LAST,))
             case "in":
                 return _among(field, self._list())
             case "=":
@@ -443,19 +443,19 @@ class _Parser:
         """Read what follows `like`, `contains` or an order such as `<`."""
         if operator == "like":
             forms = _forms(field, self._pattern().value)
-            return _join("or", [Comparison(field, "like", (form,)) for form in forms])
+            return _join("or", [FieldComparison(field, "like", (form,)) for form in forms])
         if operator == "contains":
             expected = "a string, a number, true or false after 'contains'"
             literal = self._expect(expected, "string", "number", "true", "false")
-            return Comparison(field, "contains", (_scalar(literal),))
+            return FieldComparison(field, "contains", (_scalar(literal),))
         literal = self._expect(f"a number or a string after '{operator}'", "number", "string")
-        return Comparison(field, cast(Operator, operator), (literal.value,))
+        return FieldComparison(field, cast(Operator, operator), (literal.value,))
 
     def _null_check(self, field: Field) -> Expression:
         """Read what follows `is`: `null` or `not null`."""
         is_negated = self._accept("not") is not None
         self._expect("null" if is_negated else "null or not null", "null")
-        exists = Comparison(field, "exists")
+        exists = FieldComparison(field, "exists")
         return exists if is_negated else Not(exists)
 
     def _pattern(self) -> Token:
@@ -488,7 +488,7 @@ class _Parser:
         last = high.value
         if isinstance(last, str) and _DATE.fullmatch(last):
             last += _LAST
-        parts = Comparison(field, ">=", (low.value,)), Comparison(field, "<=", (last,))
+        parts = FieldComparison(field, ">=", (low.value,)), FieldComparison(field, "<=", (last,))
         return Joined("and", parts)
 
     def _field(self) -> Field:
@@ -537,16 +537,16 @@ def _among(field: Field, values: Sequence[Scalar | None]) -> Expression:
     present = tuple(form for value in values if value is not None for form in _forms(field, value))
     has_null = None in values
     if not has_null:
-        return Comparison(field, "in", present)
-    absent = Not(Comparison(field, "exists"))
-    return Joined("or", (Comparison(field, "in", present), absent)) if present else absent
+        return FieldComparison(field, "in", present)
+    absent = Not(FieldComparison(field, "exists"))
+    return Joined("or", (FieldComparison(field, "in", present), absent)) if present else absent
 
 
 def _unequal(field: Field, value: Scalar | None) -> Expression:
     """Return the condition that a field has a value, and another than `value`."""
     if value is None:
-        return Comparison(field, "exists")
-    return _join("and", [Comparison(field, "!=", (form,)) for form in _forms(field, value)])
+        return FieldComparison(field, "exists")
+    return _join("and", [FieldComparison(field, "!=", (form,)) for form in _forms(field, value)])
 
 
 def _join(operator: Literal["and", "or"], parts: Sequence[Expression]) -> Expression:

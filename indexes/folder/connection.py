@@ -33,7 +33,7 @@ from indexes.files import (
 DATABASE_FILE = "index.sqlite"
 _LOG = f"{DATABASE_FILE}-wal"
 SEGMENTS_FOLDER = "segments"
-# What an index remembers of its sources; kept by the floor above.
+# Memory of the sources of an index, written by `retriever.index.sources`.
 SOURCES_FILE = f"{DATABASE_FILE}-sources"
 OWN_FILES = (
     *(f"{DATABASE_FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
@@ -48,13 +48,13 @@ CORPUS_VIEW = (
     "SELECT d.id, d.title, d.text, d.metadata, (SELECT count(*) FROM passages AS p "
     "WHERE p.doc = d.doc) AS passages FROM documents AS d"
 )
-# How long SQLite waits for another program that locks the database.
+# Seconds that SQLite waits for another program that locks the database.
 BUSY_SECONDS = 30
-# How long it waits before it is known whether files can be locked at all.
+# Seconds that it waits until it is clear whether files can be locked at all.
 _FIRST_BUSY_SECONDS = 0.5
-# How long another process may take to make the files of the log, or to remove them.
+# Seconds that another process may take to make or remove the files of the log.
 _TRANSITION_SECONDS = 1.0
-# What SQLite reports where it cannot make or lock the files of its log.
+# Errors of SQLite where it cannot make or lock the files of its log.
 _NO_LOG = (
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_FULL,
@@ -70,11 +70,13 @@ T = TypeVar("T")
 
 
 class Session:
-    """A connection that reads an index; works in a folder that cannot be written.
+    """A connection that reads an index, also in a folder that cannot be written.
 
-    `locked` says whether SQLite's locks keep a writer from changing what a transaction reads. They
-    are in `index.sqlite-shm`: where that is missing and cannot be made, there are none. `state` is
-    what differs between any two commits: the seal of all settings, of which one counts.
+    Attributes:
+        locked: whether SQLite's locks protect the content of a transaction from writers. They are
+            in `index.sqlite-shm`; if it is missing and cannot be made, there are no locks.
+        state: checksum of all settings, which differs between any two commits, since one setting
+            counts them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -84,19 +86,21 @@ class Session:
 
     def _connect(self) -> None:
         while True:
-            # Before the log is looked at: a writer that alters the file later is noticed.
+            # Taken before the log is read, so that a later change by a writer is noticed.
             before = _identity(self.folder, locked=False)
             try:
                 with storage_errors(self.folder):
                     refuse_links(self.folder, *OWN_FILES)
-                    # Beside a database of another program, SQLite would make the files of a log.
-                    known = (self.folder / name for name in (DATABASE_FILE, f"{DATABASE_FILE}-shm"))
-                    if not all(path.is_file() for path in known):
+                    # SQLite would make files of a log beside the database of another program.
+                    required = (
+                        self.folder / name for name in (DATABASE_FILE, f"{DATABASE_FILE}-shm")
+                    )
+                    if not all(path.is_file() for path in required):
                         _require_index(self.folder)
                     connection, locked = _connect_reader(self.folder)
             except (DamagedIndexError, StorageError):
                 _require_index(self.folder)
-                # SQLite calls it an error of the disk where its log goes while it opens the file.
+                # SQLite reports a disk error if its log is removed while it opens the file.
                 if before == _identity(self.folder, locked=False):
                     raise
                 continue
@@ -109,13 +113,13 @@ class Session:
             connection.close()
 
     def is_current(self) -> bool:
-        """Whether the folder holds the file that is read, which is unaltered if it has no locks."""
+        """Whether the folder still holds the file that is read, unaltered if there are no locks."""
         return self.identity == _identity(self.folder, self.locked)
 
     def follow(self) -> None:
-        """Connect again if the folder holds another file now, or another state of it."""
+        """Connect again if the folder holds another file, or an altered one without locks."""
         if not self.is_current() or (not self.locked and (self.folder / _LOG).exists()):
-            # Where nothing can be opened now, the old connection stays for the next attempt.
+            # If nothing can be opened now, the old connection stays for the next attempt.
             old = self.connection
             self._connect()
             old.close()
@@ -126,24 +130,24 @@ class Session:
 
     def _state(self) -> str:
         query = "SELECT value FROM settings WHERE key = ?"
-        found = self.connection.execute(query, (_SEAL,)).fetchone()
-        # A release that did not seal them changed the generation alone.
-        return str(found or self.connection.execute(query, ("generation",)).fetchone())
+        row = self.connection.execute(query, (_SEAL,)).fetchone()
+        # An early release has no checksum of settings: the generation tells commits apart.
+        return str(row or self.connection.execute(query, ("generation",)).fetchone())
 
     @contextmanager
     def commit(self, read: Callable[[Session], T]) -> Iterator[T]:
-        """What `read` finds in one commit, whose transaction lasts for the block.
+        """Yield the result of `read` in one commit, whose transaction lasts for the block.
 
-        If it fails, and a writer has changed the index since, it reads a later commit.
+        If `read` fails, and a writer has changed the index since, it reads a later commit.
         """
         with storage_errors(self.folder):
             try:
                 with readable(self.folder):
-                    found = self._begin(read)
+                    content = self._begin(read)
                 try:
-                    yield found
+                    yield content
                 finally:
-                    # An error of the block does not hold either.
+                    # An error of the block is not to be trusted either.
                     if not self.locked and not self.is_current():
                         raise StorageError(
                             f"{self.folder}: the index changed while it was read without locks, "
@@ -157,23 +161,23 @@ class Session:
         while True:
             try:
                 self.state = begin_reading(self.connection, self._state)
-                found = read(self)
-                # Files of a folder that was replaced meanwhile belong to another database.
+                content = read(self)
+                # If the folder was replaced meanwhile, its files belong to another database.
                 if self.is_current():
-                    return found
+                    return content
             except Exception:
                 # A commit that was made meanwhile may be readable.
                 if self.is_current():
-                    seen = self._state()
+                    state = self._state()
                     self.connection.commit()
-                    if self._state() == seen:
+                    if self._state() == state:
                         raise
             self.connection.commit()
             self.follow()
 
 
 def require_vacant(folder: Path) -> None:
-    """Refuse a place where no new index can be made."""
+    """Refuse a folder in which no new index can be made."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -188,7 +192,7 @@ def require_vacant(folder: Path) -> None:
 
 
 def foreign_files(folder: Path) -> list[str]:
-    """Names in `folder` that no index puts there, ascending; none where it is gone."""
+    """Return names in `folder` that are no part of an index, ascending; none if it is missing."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -205,16 +209,16 @@ def is_index(folder: Path) -> bool:
     with storage_errors(folder):
         if not (folder / DATABASE_FILE).is_file():
             return False
-        # The file is not to be opened but by SQLite: closing it would drop the locks that other
-        # connections of this process hold, and a writer would take away the log under them. The
-        # header of one that was just created may still be in the log alone.
+        # Only SQLite may open the file. Closing it would drop the locks of other connections of
+        # this process, and a writer would remove the log under them. The header of a new database
+        # may still be in the log alone.
         for mode in ("ro&immutable=1", "ro") if _has_log(folder) else ("ro&immutable=1",):
             try:
                 with closing(connect(folder, mode)) as connection:
-                    (found,) = connection.execute("PRAGMA application_id").fetchone()
+                    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
             except sqlite3.DatabaseError:
-                return _marked(folder)
-            if found == APPLICATION_ID:
+                return _has_application_id(folder)
+            if application_id == APPLICATION_ID:
                 return True
         return False
 
@@ -223,10 +227,10 @@ def open_writer(folder: Path) -> sqlite3.Connection:
     """Open an existing index for writing; the caller holds the writer lock."""
     _require_index(folder)
     with storage_errors(folder):
-        connection = _checked(folder, "rw")
+        connection = _open_checked(folder, "rw")
         try:
             check_settings(read_settings(connection), folder)
-            # A folder that cannot be written should say so now, not after an hour of encoding.
+            # Refuse a folder that cannot be written now, not after an hour of encoding.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
         except BaseException:
@@ -237,10 +241,10 @@ def open_writer(folder: Path) -> sqlite3.Connection:
 
 def close_writer(connection: sqlite3.Connection, folder: Path) -> None:
     """Close a connection that could write, and keep the log, which readers may need."""
-    # SQLite removes them with its last connection unless that can only read.
+    # SQLite removes its log with the last connection, unless that can only read.
     with suppress(sqlite3.Error), closing(connect(folder, "ro")) as reader:
         format_version(reader)
-        # What readers still need stays in the log.
+        # Pages that readers still need stay in the log.
         connection.execute("PRAGMA busy_timeout=0")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.close()
@@ -249,7 +253,7 @@ def close_writer(connection: sqlite3.Connection, folder: Path) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """A block of changes that is committed as a whole or, if it raises, not at all."""
+    """Commit the changes of the block as a whole or, if it raises, not at all."""
     try:
         connection.execute("BEGIN IMMEDIATE")
         yield
@@ -261,8 +265,8 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def begin_reading(connection: sqlite3.Connection, look: Callable[[], T]) -> T:
-    """Begin a transaction that sees the index as it is now; returns what its first read returns."""
-    give_up = time.monotonic() + _TRANSITION_SECONDS
+    """Begin a transaction that sees the index as it is now; return the result of `look`."""
+    deadline = time.monotonic() + _TRANSITION_SECONDS
     connection.execute("BEGIN")
     while True:
         try:
@@ -270,19 +274,19 @@ def begin_reading(connection: sqlite3.Connection, look: Callable[[], T]) -> T:
         except sqlite3.OperationalError as error:
             # Another process has made the shared memory and not filled it yet, nor can this one.
             transient = primary_code(error) == sqlite3.SQLITE_READONLY
-            if not transient or time.monotonic() > give_up:
+            if not transient or time.monotonic() > deadline:
                 raise
             time.sleep(_TRANSITION_SECONDS / 100)
 
 
 def format_version(connection: sqlite3.Connection) -> int:
-    """The format of an index, as the transaction of `connection` sees it, if it is inside one."""
+    """Return the format of an index, as the transaction of `connection` sees it."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
 
 
 def connect(folder: Path, mode: str) -> sqlite3.Connection:
-    """A connection to the database of an index, in autocommit mode, usable from any thread."""
+    """Connect to the database of an index, in autocommit mode, usable from any thread."""
     connection = sqlite3.connect(
         f"{(folder / DATABASE_FILE).absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -296,7 +300,7 @@ def connect(folder: Path, mode: str) -> sqlite3.Connection:
             # The first statement that reads the file.
             connection.execute("PRAGMA synchronous=FULL")
         except sqlite3.OperationalError as error:
-            # Where files cannot be locked, SQLite would wait in vain.
+            # If files cannot be locked, SQLite would wait in vain.
             if primary_code(error) == sqlite3.SQLITE_BUSY and not grants_locks(folder):
                 raise
         connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
@@ -307,14 +311,14 @@ def connect(folder: Path, mode: str) -> sqlite3.Connection:
             connection.execute("PRAGMA fullfsync=ON")
             connection.execute("PRAGMA checkpoint_fullfsync=ON")
     except BaseException:
-        # Such as one of a file that is no database.
+        # For example, the file is no database.
         connection.close()
         raise
     return connection
 
 
 def _identity(folder: Path, locked: bool) -> Identity:
-    """Which file `index.sqlite` is now; empty if there is none."""
+    """Return the identity of `index.sqlite`; empty if there is none."""
     try:
         status = os.stat(f"{folder}/{DATABASE_FILE}")
     except OSError:
@@ -324,27 +328,28 @@ def _identity(folder: Path, locked: bool) -> Identity:
 
 
 def _connect_reader(folder: Path) -> tuple[sqlite3.Connection, bool]:
-    """A connection that reads, and whether it has locks; see `Session`."""
-    give_up = time.monotonic() + _TRANSITION_SECONDS
+    """Connect for reading, and return whether there are locks; see `Session`."""
+    deadline = time.monotonic() + _TRANSITION_SECONDS
     database = folder / DATABASE_FILE
     log = folder / _LOG
     while True:
         reason = "this user may not write index.sqlite"
-        # Where one may write the folder alone, SQLite would make files that its owner cannot write.
+        # In a folder that this user may write, beside a database that he may not, SQLite would make
+        # files that the owner cannot write.
         if (
             os.access(database, os.W_OK)
             or not os.access(folder, os.W_OK)
             or (log.exists() and (folder / f"{DATABASE_FILE}-shm").exists())
         ):
             try:
-                return _checked(folder, "ro"), True
+                return _open_checked(folder, "ro"), True
             except sqlite3.OperationalError as error:
                 if primary_code(error) not in _NO_LOG:
                     raise
                 reason = str(error)
         if not _has_log(folder):
-            return _checked(folder, "ro&immutable=1"), False
-        if time.monotonic() > give_up:
+            return _open_checked(folder, "ro&immutable=1"), False
+        if time.monotonic() > deadline:
             raise StorageError(
                 f"{log}: a writer was killed, and its last commits cannot be read here ({reason}); "
                 "run `retriever info` as a user who can write the folder, or free some space if "
@@ -353,15 +358,15 @@ def _connect_reader(folder: Path) -> tuple[sqlite3.Connection, bool]:
         time.sleep(_TRANSITION_SECONDS / 100)
 
 
-def _checked(folder: Path, mode: str) -> sqlite3.Connection:
-    """A connection, after a first look at the index, which must be as a release makes it."""
+def _open_checked(folder: Path, mode: str) -> sqlite3.Connection:
+    """Connect, and refuse a database that no release makes."""
     connection = connect(folder, mode)
     try:
         if mode != "rw":
             connection.execute("PRAGMA query_only=ON")
         version = begin_reading(connection, partial(format_version, connection))
-        (ours,) = connection.execute("PRAGMA application_id").fetchone()
-        if ours != APPLICATION_ID:
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        if application_id != APPLICATION_ID:
             raise damaged_database(folder, "the file is not the database of an index")
         if version > FORMAT_VERSION:
             raise FormatVersionError(
@@ -370,14 +375,14 @@ def _checked(folder: Path, mode: str) -> sqlite3.Connection:
             )
         if version < 1:
             raise damaged_database(folder, f"expected format version 1 or more, found {version}")
-        # What no release makes would run with the statements of whoever opens the index.
-        found = connection.execute(
+        # Foreign triggers and views would run with the statements of whoever opens the index.
+        foreign = connection.execute(
             "SELECT type, name FROM sqlite_master WHERE type = 'trigger' OR (type = 'view' AND NOT "
             "(name = 'corpus' AND sql LIKE 'CREATE VIEW%AS ' || ?)) ORDER BY name",
             (CORPUS_VIEW,),
         ).fetchone()
-        if found is not None:
-            raise damaged_database(folder, f"an index has no {found[0]} {found[1]!r}")
+        if foreign is not None:
+            raise damaged_database(folder, f"an index has no {foreign[0]} {foreign[1]!r}")
         connection.execute("COMMIT")
     except BaseException:
         connection.close()
@@ -393,12 +398,12 @@ def _require_index(folder: Path) -> None:
             f"{folder}: no index here; make one with `retriever index SOURCE -i {folder}`"
         )
     with storage_errors(folder):
-        # What is written to or removed must be in the folder itself.
+        # Files that are written or removed must be in the folder itself.
         refuse_links(folder, *OWN_FILES)
-        found = is_index(folder)
-        if not found:
+        has_index = is_index(folder)
+        if not has_index:
             refuse_remains(folder)
-    if not found:
+    if not has_index:
         raise NotAnIndexError(
             f"{folder}: this folder is not an index; choose another with -i or make one with "
             "`retriever index`"
@@ -415,14 +420,14 @@ def refuse_remains(folder: Path) -> None:
 
 
 def refuse_links(folder: Path, *names: str) -> None:
-    """Check that files and folders are where they seem to be: in `folder`, and no links."""
+    """Refuse files and folders in `folder` that are links."""
     for path in (folder / name for name in names):
         if path.is_symlink():
             raise damaged(path, "expected a file or folder of the index's own, found a link")
 
 
-def _marked(folder: Path) -> bool:
-    """Whether a file that SQLite cannot read, and so no process has open, has our mark."""
+def _has_application_id(folder: Path) -> bool:
+    """Whether a file that SQLite cannot read has the application id of an index."""
     try:
         with (folder / DATABASE_FILE).open("rb") as file:
             return file.read(72)[68:] == APPLICATION_ID.to_bytes(4, "big")
@@ -431,7 +436,7 @@ def _marked(folder: Path) -> bool:
 
 
 def _has_log(folder: Path) -> bool:
-    """Whether there may be commits that `index.sqlite` itself does not hold yet."""
+    """Whether commits may be in the log that are not in `index.sqlite` yet."""
     try:
         return (folder / _LOG).stat().st_size > 0
     except FileNotFoundError:
@@ -442,14 +447,14 @@ _SEAL = "seal"
 
 
 def read_settings(connection: sqlite3.Connection, key: str | None = None) -> dict[str, str]:
-    """The JSON text of every setting, or of one, by key in ascending order."""
+    """Return the JSON text of all settings, or of one, by ascending key."""
     query = "SELECT key, value FROM settings "
     only = () if key is None else (key,)
     return dict(connection.execute(query + ("WHERE key = ?" if only else "ORDER BY key"), only))
 
 
 def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
-    """Store one JSON value, inside a transaction, and update the checksum of all."""
+    """Store one JSON value, inside a transaction, and update the checksum of all settings."""
     store = (
         "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
     )
@@ -458,7 +463,7 @@ def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
 
 
 def check_settings(settings: Mapping[str, str], folder: Path) -> None:
-    """Check that all settings are unaltered, if a release wrote them that seals them."""
+    """Refuse altered settings; early releases wrote no checksum, which is accepted."""
     if settings.get(_SEAL, seal := _seal(settings)) != seal:
         raise damaged_database(folder, "a setting was altered (the checksum of all differs)")
     for key in ("generation", "next_passage", "next_segment"):
@@ -469,5 +474,7 @@ def check_settings(settings: Mapping[str, str], folder: Path) -> None:
 
 def _seal(settings: Mapping[str, str]) -> str:
     # Damage can make anything of a value.
-    content = json.dumps([one for one in settings.items() if one[0] != _SEAL], default=repr)
+    content = json.dumps(
+        [setting for setting in settings.items() if setting[0] != _SEAL], default=repr
+    )
     return json.dumps(hashlib.blake2b(content.encode(), digest_size=16).hexdigest())

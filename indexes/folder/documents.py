@@ -34,7 +34,7 @@ from indexes.languages import LanguageCounts, changed_counts
 from indexes.metadata import document_checksum, metadata_json
 from indexes.protocol import LANGUAGES, NewDocument, StoredDocument, StoredVersion
 
-# The formats from which on there are values of metadata by segment, outlines, and languages.
+# First formats with values of metadata by segment, with outlines, and with languages.
 VALUES_SINCE = 3
 
 _OUTLINES_SINCE = 4
@@ -58,24 +58,24 @@ def create_database(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def upgrade(connection: sqlite3.Connection, folder: Path, fill: Callable[[], None]) -> None:
-    """Bring an index to the newest format in one transaction; `fill` fills those of format 3."""
-    found = format_version(connection)
-    if found != FORMAT_VERSION:
+    """Bring an index to the newest format in one transaction; `fill` fills tables of format 3."""
+    version = format_version(connection)
+    if version != FORMAT_VERSION:
         with storage_errors(folder), transaction(connection):
-            _migrate(connection, found)
-            if found < VALUES_SINCE:
+            _migrate(connection, version)
+            if version < VALUES_SINCE:
                 fill()
 
 
-def _migrate(connection: sqlite3.Connection, found: int) -> None:
+def _migrate(connection: sqlite3.Connection, version: int) -> None:
     """Run the migrations above format `found`."""
     for number, statements in _MIGRATIONS.items():
-        for statement in statements if number > found else ():
+        for statement in statements if number > version else ():
             connection.execute(statement)
     connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
 
 
-# What brings an index to a format from the one before.
+# Format to the statements that bring an index to it from the format before.
 _MIGRATIONS = {
     1: (
         "CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -112,7 +112,7 @@ _MIGRATIONS = {
 
 
 def document_columns(connection: sqlite3.Connection) -> str:
-    """The columns of `documents` that `checked_passages` reads; earlier formats have no outline."""
+    """Return the columns of `documents` for `checked_passages`; early formats lack the outline."""
     outline = "outline" if format_version(connection) >= _OUTLINES_SINCE else "''"
     return f"doc, id, title, text, metadata, hash, {outline}, checksum"
 
@@ -120,7 +120,11 @@ def document_columns(connection: sqlite3.Connection) -> str:
 def checked_passages(
     connection: sqlite3.Connection, row: Sequence[Any]
 ) -> list[tuple[int, int, int]]:
-    """(passage id, start, stop) of each passage of a row of `document_columns`, ascending."""
+    """Return (passage id, start, stop) of each passage of a row, ascending.
+
+    Raises:
+        ValueError: the document was altered.
+    """
     passages = connection.execute(
         "SELECT passage, start, stop FROM passages WHERE doc = ? ORDER BY passage", (row[0],)
     ).fetchall()
@@ -202,15 +206,15 @@ class Deleted(NamedTuple):
 
 
 def delete_documents(connection: sqlite3.Connection, ids: Iterable[str]) -> Deleted:
-    """Delete documents by id. See `delete_selected`."""
+    """Delete documents by id; see `delete_selected`."""
     # No id holds NUL, at which SQLite's JSON functions would end it.
-    held = json.dumps([id_ for id_ in ids if "\0" not in id_])
-    chosen = "SELECT doc FROM documents WHERE id IN (SELECT value FROM json_each(?))"
-    return delete_selected(connection, chosen, (held,))
+    ids_json = json.dumps([id_ for id_ in ids if "\0" not in id_])
+    query = "SELECT doc FROM documents WHERE id IN (SELECT value FROM json_each(?))"
+    return delete_selected(connection, query, (ids_json,))
 
 
 def delete_selected(
-    connection: sqlite3.Connection, chosen: str, parameters: Sequence[Any] = ()
+    connection: sqlite3.Connection, query: str, parameters: Sequence[Any] = ()
 ) -> Deleted:
     """Delete documents whose row numbers a query gives, in bounded memory.
 
@@ -218,7 +222,7 @@ def delete_selected(
     `change_languages` is left to the caller.
     """
     connection.execute("CREATE TEMP TABLE IF NOT EXISTS deleting (doc INTEGER PRIMARY KEY)")
-    connection.execute(f"INSERT OR IGNORE INTO temp.deleting {chosen}", parameters)
+    connection.execute(f"INSERT OR IGNORE INTO temp.deleting {query}", parameters)
     connection.execute(
         "INSERT INTO tombstones SELECT p.passage FROM temp.deleting AS x "
         "CROSS JOIN passages AS p ON p.doc = x.doc "
@@ -236,12 +240,12 @@ def delete_selected(
 
 
 def read_languages(connection: sqlite3.Connection) -> Any:
-    """The setting `LANGUAGES`."""
+    """Return the setting `LANGUAGES`."""
     return json.loads(read_settings(connection, LANGUAGES).get(LANGUAGES, "{}"))
 
 
 def stored_languages(connection: sqlite3.Connection) -> LanguageCounts:
-    """The languages of all passages, of an index of any format."""
+    """Count the languages of all passages, in an index of any format."""
     column = "languages" if format_version(connection) >= _LANGUAGES_SINCE else "NULL"
     rows = connection.execute(f"SELECT {column}, count(*) FROM passages GROUP BY 1")  # noqa: S608
     return LanguageCounts.of(rows)
@@ -314,12 +318,12 @@ def add_pending(
 
 
 def count_pending(connection: sqlite3.Connection) -> int:
-    """How many passages wait in the database."""
+    """Return the number of passages that wait in the database."""
     return int(connection.execute("SELECT count(*) FROM pending").fetchone()[0])
 
 
 def read_waiting(connection: sqlite3.Connection, replaced: Collection[str] = ()) -> Waiting | None:
-    """The passages that wait in the database, without those of the `replaced` documents."""
+    """Return the waiting passages, without passages of the `replaced` documents."""
     rows = connection.execute(
         "SELECT w.passage, w.vector, w.terms, w.checksum, d.id FROM pending AS w "
         "CROSS JOIN passages AS p ON p.passage = w.passage "
@@ -345,10 +349,10 @@ def _pending_checksum(passage: int, vector: bytes, terms: str) -> bytes:
     return hashlib.blake2b(sealed, digest_size=16).digest()
 
 
-def keep_vectors(
+def write_partial_vectors(
     connection: sqlite3.Connection, digests: Sequence[bytes], vectors: NDArray[np.float32]
 ) -> None:
-    """Keep (digests, d) vectors of what was encoded, by its digest."""
+    """Store (digests, d) vectors of encoded texts, by the digest of the text."""
     connection.execute(
         "CREATE TABLE IF NOT EXISTS unfinished (digest BLOB PRIMARY KEY, vector BLOB NOT NULL, "
         "checksum BLOB NOT NULL) WITHOUT ROWID"
@@ -360,21 +364,21 @@ def keep_vectors(
     connection.executemany("INSERT OR REPLACE INTO unfinished VALUES (?, ?, ?)", rows)
 
 
-def kept_vectors(
+def read_partial_vectors(
     connection: sqlite3.Connection, digests: Sequence[bytes]
 ) -> dict[bytes, NDArray[np.float32]]:
-    """Those of some vectors that are kept, by digest; one that was altered counts as missing."""
-    found: dict[bytes, NDArray[np.float32]] = {}
+    """Return stored vectors by digest; an altered vector counts as missing."""
+    vectors: dict[bytes, NDArray[np.float32]] = {}
     exists = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'unfinished'"
     if connection.execute(exists).fetchone() is None:
-        return found
+        return vectors
     for digest in digests:
         row = connection.execute(
             "SELECT vector, checksum FROM unfinished WHERE digest = ?", (digest,)
         ).fetchone()
         if row is not None and row[1] == _vector_checksum(digest, row[0]):
-            found[digest] = np.frombuffer(row[0], "<f4").astype(np.float32)
-    return found
+            vectors[digest] = np.frombuffer(row[0], "<f4").astype(np.float32)
+    return vectors
 
 
 def _vector_checksum(digest: bytes, vector: bytes) -> bytes:

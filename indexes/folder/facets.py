@@ -35,8 +35,8 @@ Owners = dict[tuple[int, str], NDArray[np.int64] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """The documents of a segment that are counted."""
+class CountedDocuments:
+    """The documents of a segment that a facet counts."""
 
     live: LiveSegment
     documents: NDArray[np.int64]  # (m,) positions, ascending: one passage of each
@@ -49,37 +49,37 @@ def counted_documents(
     allowed: Sequence[PassageMask | None],
     matching: Sequence[NDArray[np.integer]] | None,
     owners: Owners,
-) -> list[Counted]:
-    """One passage of each allowed document, for each segment."""
-    found = []
-    for number, (live, some) in enumerate(zip(segments, allowed, strict=True)):
+) -> list[CountedDocuments]:
+    """Return one passage of each allowed document, for each segment."""
+    counted = []
+    for number, (live, mask) in enumerate(zip(segments, allowed, strict=True)):
         size = len(live.segment.ids)
         key = (live.segment.number, live.segment.manifest)
         if key not in owners:
             owners[key] = _first_passages(connection, live)
         first = owners[key]
-        documents = np.arange(size) if some is None else some.positions
+        documents = np.arange(size) if mask is None else mask.positions
         if first is not None:
             documents = documents[first[documents] == documents]
         matches = np.empty(0, np.int64)
         if matching is not None:
-            held = np.asarray(matching[number], np.int64)
+            positions = np.asarray(matching[number], np.int64)
             counts = np.zeros(size, np.bool_)
-            counts[held if first is None else first[held]] = True
+            counts[positions if first is None else first[positions]] = True
             matches = documents[counts[documents]]
-        found.append(Counted(live, documents, matches))
-    return found
+        counted.append(CountedDocuments(live, documents, matches))
+    return counted
 
 
 def values_in(
-    connection: sqlite3.Connection, counted: Counted, name: str, cache: RanksCache
+    connection: sqlite3.Connection, counted: CountedDocuments, name: str, cache: RanksCache
 ) -> Iterator[tuple[Any, int, int]]:
-    """The values of a field in a segment, each with its documents and matches; some repeatedly."""
+    """Yield values of a field in a segment with their documents and matches; may repeat a value."""
     live = counted.live
     (name, *_) = parse_field(name)
     segment, size = live.segment.number, len(live.segment.ids)
     if live.is_pending or format_version(connection) < VALUES_SINCE:
-        yield from _of_documents(connection, counted, counted.documents, name)
+        yield from _document_values(connection, counted, counted.documents, name)
         return
     number = field_numbers(connection, [name]).get(name)
     if number is None:
@@ -93,25 +93,28 @@ def values_in(
     unkept = unkept_positions(connection, segment, number)
     if unkept is not None:
         long = np.intersect1d(counted.documents, unkept)
-        yield from _of_documents(connection, counted, long, name)
+        yield from _document_values(connection, counted, long, name)
 
 
-def _of_documents(
-    connection: sqlite3.Connection, counted: Counted, positions: NDArray[np.int64], name: str
+def _document_values(
+    connection: sqlite3.Connection,
+    counted: CountedDocuments,
+    positions: NDArray[np.int64],
+    name: str,
 ) -> Iterator[tuple[Any, int, int]]:
-    """The value of a field of each of some documents."""
+    """Yield the value of a field of each document at these positions."""
     segment = counted.live.segment
     matches = set(segment.ids_at(counted.matches).tolist())
-    listed = json.dumps(segment.ids_at(positions).tolist())
-    rows = connection.execute(f"SELECT p.passage, d.metadata FROM {LISTED}", (listed,))  # noqa: S608
+    ids_json = json.dumps(segment.ids_at(positions).tolist())
+    rows = connection.execute(f"SELECT p.passage, d.metadata FROM {LISTED}", (ids_json,))  # noqa: S608
     for passage, metadata in rows:
-        held = json.loads(metadata)
-        if name in held:
-            yield held[name], 1, int(passage in matches)
+        fields = json.loads(metadata)
+        if name in fields:
+            yield fields[name], 1, int(passage in matches)
 
 
 def _first_passages(connection: sqlite3.Connection, live: LiveSegment) -> NDArray[np.int64] | None:
-    """(n,) int64: the first position of each passage's document; None if it is always its own."""
+    """Return (n,) first positions of each passage's document; None if each has one passage."""
     rows = connection.execute(
         "SELECT passage, doc FROM passages WHERE passage BETWEEN ? AND ? ORDER BY passage",
         live.segment.ends,
@@ -134,9 +137,9 @@ _UNKEPT_READ = 1000
 def field_summaries(
     connection: sqlite3.Connection, folder: Path, segments: Sequence[LiveSegment]
 ) -> list[FieldSummary]:
-    """The fields that documents have, ascending by name, from a few rows of each."""
+    """Return summaries of all fields, ascending by name, from a few rows of each."""
     # Of many values, those of documents deleted since the last merge may set the range.
-    seen: dict[str, FieldValues] = {}
+    values_by_name: dict[str, FieldValues] = {}
     with readable(folder):
         if format_version(connection) < VALUES_SINCE:
             return []
@@ -144,18 +147,18 @@ def field_summaries(
         for live in segments:
             if live.is_pending:
                 rows = connection.execute(f"SELECT DISTINCT d.doc, d.metadata FROM {WAITING}")  # noqa: S608
-                add_documents(seen, (json.loads(metadata) for _, metadata in rows))
+                add_documents(values_by_name, (json.loads(metadata) for _, metadata in rows))
                 continue
             for number, name in names.items():
-                one = seen.setdefault(name, FieldValues())
+                values = values_by_name.setdefault(name, FieldValues())
                 (count,) = connection.execute(
                     "SELECT count(*) FROM metadata_values WHERE segment = ? AND field = ?",
                     (live.segment.number, number),
                 ).fetchone()
-                one.distinct += count
+                values.distinct += count
                 for kind in (*TYPES, UNKEPT):
-                    _read(connection, live, number, kind, one)
-    return [one.summary(name) for name, one in sorted(seen.items()) if one.types]
+                    _read_values(connection, live, number, kind, values)
+    return [values.summary(name) for name, values in sorted(values_by_name.items()) if values.types]
 
 
 def has_type(
@@ -165,7 +168,7 @@ def has_type(
     name: str,
     types: Collection[FieldType],
 ) -> bool:
-    """Whether a document has a value of these types; True if too many are too long to look at."""
+    """Whether a document has a value of these types; True if too many values are not kept."""
     kinds = json.dumps([kind for kind, type_ in TYPES.items() if type_ in types])
     condition = Condition(name, "f0.type IN (SELECT value FROM json_each(?))", (kinds,))
     with readable(folder):
@@ -175,43 +178,45 @@ def has_type(
         return field is not None and any(
             len(matching_passages(connection, WAITING, condition))
             if live.is_pending
-            else _is_kept(connection, live, field, kinds)
-            or _is_unkept(connection, live, field, condition)
+            else _has_kept_value(connection, live, field, kinds)
+            or _has_unkept_value(connection, live, field, condition)
             for live in segments
         )
 
 
-def _is_kept(connection: sqlite3.Connection, live: LiveSegment, field: int, kinds: str) -> bool:
+def _has_kept_value(
+    connection: sqlite3.Connection, live: LiveSegment, field: int, kinds: str
+) -> bool:
     which = "type IN (SELECT value FROM json_each(?))"
     # Of deleted documents there can be values until the segment is merged.
     return any(
-        len(live.living(held))
-        for *_, held in stored_values(connection, live.segment.number, field, which, kinds)
+        len(live.living(positions))
+        for *_, positions in stored_values(connection, live.segment.number, field, which, kinds)
     )
 
 
-def _is_unkept(
+def _has_unkept_value(
     connection: sqlite3.Connection, live: LiveSegment, field: int, condition: Condition
 ) -> bool:
     unkept = unkept_positions(connection, live.segment.number, field)
     if unkept is None:
         return False
-    held = live.living(unkept)
-    some = json.dumps(live.segment.ids_at(held[:_UNKEPT_READ]).tolist())
-    found = matching_passages(connection, LISTED, condition, some)
-    return len(found) > 0 or len(held) > _UNKEPT_READ
+    positions = live.living(unkept)
+    ids_json = json.dumps(live.segment.ids_at(positions[:_UNKEPT_READ]).tolist())
+    passages = matching_passages(connection, LISTED, condition, ids_json)
+    return len(passages) > 0 or len(positions) > _UNKEPT_READ
 
 
-def _read(
-    connection: sqlite3.Connection, live: LiveSegment, number: int, kind: str, seen: FieldValues
+def _read_values(
+    connection: sqlite3.Connection, live: LiveSegment, number: int, kind: str, values: FieldValues
 ) -> None:
-    for order, most in (("ASC", READ), ("DESC", 1)):
+    for order, limit in (("ASC", READ), ("DESC", 1)):
         which = f"type = ? ORDER BY value {order} LIMIT ?"
-        rows = list(stored_values(connection, live.segment.number, number, which, kind, most))
-        for _, value, held in rows:
-            if len(live.living(held)):
-                seen.add(kind, value, example=order == "ASC")
+        rows = list(stored_values(connection, live.segment.number, number, which, kind, limit))
+        for _, value, positions in rows:
+            if len(live.living(positions)):
+                values.add(kind, value, example=order == "ASC")
         if len(rows) < READ:
             # All values were read.
             return
-        seen.complete = False
+        values.complete = False

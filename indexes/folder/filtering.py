@@ -1,4 +1,4 @@
-"""What a filter allows, comparison by comparison.
+"""Evaluation of a filter, comparison by comparison.
 
 A comparison becomes SQL over one value, `f0.type` and `f0.value` as `json_each` gives them. It is
 looked up among the values that the index keeps by segment or, where these do not tell, in
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.files import readable
-from indexes.filters.grammar import Comparison, Expression, Joined, Not, Scalar, Value, Where
+from indexes.filters.grammar import Expression, FieldComparison, Joined, Not, Scalar, Value, Where
 from indexes.folder.connection import format_version
 from indexes.folder.documents import VALUES_SINCE
 from indexes.folder.metadata_values import field_numbers, unkept_positions, unpacked
@@ -29,7 +29,7 @@ from indexes.passage_mask import PassageMask
 
 Mask = NDArray[np.bool_]
 
-# All stored passages, those that wait in the database, and those whose ids are given as JSON.
+# All stored passages, waiting passages, and passages whose ids are bound as JSON.
 STORED = "documents AS d JOIN passages AS p ON p.doc = d.doc"
 WAITING = (
     "pending AS w CROSS JOIN passages AS p ON p.passage = w.passage "
@@ -39,8 +39,8 @@ LISTED = (
     "json_each(?) AS w CROSS JOIN passages AS p ON p.passage = w.value "
     "CROSS JOIN documents AS d ON d.doc = p.doc"
 )
-# Values whose bitmaps are united; where a condition selects more, ranks are read.
-FEW = 32
+# Most values whose bitmaps are united; if a condition selects more, ranks are read.
+MAX_BITMAPS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def allowed_passages(
     where: Where,
     ranks: RanksCache,
 ) -> list[PassageMask]:
-    """For each segment: the live passages of documents that match a filter."""
+    """Return the live passages of documents that match a filter, by segment."""
     with readable(folder):
         keeps_values = format_version(connection) >= VALUES_SINCE
 
@@ -70,42 +70,45 @@ def allowed_passages(
                 stored = matching_passages(connection, STORED, condition)
             for live in segments:
                 if stored is not None:
-                    parts.append(_mask_of(live, stored))
+                    parts.append(_mask_of_passages(live, stored))
                 elif live.is_pending:
                     waiting = matching_passages(connection, WAITING, condition)
-                    parts.append(_mask_of(live, waiting))
+                    parts.append(_mask_of_passages(live, waiting))
                 else:
-                    parts.append(_mask_of_values(connection, live, condition, ranks))
+                    parts.append(_mask_of_condition(connection, live, condition, ranks))
             return np.concatenate(parts)
 
-        mask = evaluated(where.expression, masks)
+        mask = evaluate_filter(where.expression, masks)
         ends = np.cumsum([len(live.segment.ids) for live in segments])
-        found = zip(segments, np.split(mask, ends[:-1]), strict=True) if segments else ()
+        segment_masks = zip(segments, np.split(mask, ends[:-1]), strict=True) if segments else ()
         return [
-            PassageMask(part if live.live is None else part & live.live) for live, part in found
+            PassageMask(part if live.live is None else part & live.live)
+            for live, part in segment_masks
         ]
 
 
-def evaluated(node: Expression, masks: Callable[[Condition], Mask]) -> Mask:
-    """The mask of a filter over all passages, from those of its comparisons."""
+def evaluate_filter(node: Expression, masks: Callable[[Condition], Mask]) -> Mask:
+    """Return the mask of a filter over all passages, from the masks of its comparisons."""
     match node:
         case Not(part):
-            return ~evaluated(part, masks)
+            return ~evaluate_filter(part, masks)
         case Joined(operator, parts):
-            found = []
+            part_masks = []
             # Comparisons of one field are one condition: a range of many values may hold few.
-            alone: dict[str | None, list[Condition]] = {}
+            by_field: dict[str | None, list[Condition]] = {}
             for part in parts:
                 if isinstance(part, Not | Joined):
-                    found.append(evaluated(part, masks))
+                    part_masks.append(evaluate_filter(part, masks))
                 else:
                     condition = condition_of(part)
-                    alone.setdefault(condition.field, []).append(condition)
-            for field, conditions in alone.items():
-                text = f" {operator} ".join(one.sql for one in conditions)
-                parameters = tuple(value for one in conditions for value in one.parameters)
-                found.append(masks(Condition(field, f"({text})", parameters)))
-            return reduce(np.logical_and if operator == "and" else np.logical_or, found)
+                    by_field.setdefault(condition.field, []).append(condition)
+            for field, conditions in by_field.items():
+                text = f" {operator} ".join(comparison.sql for comparison in conditions)
+                parameters = tuple(
+                    value for comparison in conditions for value in comparison.parameters
+                )
+                part_masks.append(masks(Condition(field, f"({text})", parameters)))
+            return reduce(np.logical_and if operator == "and" else np.logical_or, part_masks)
         case _:
             return masks(condition_of(node))
 
@@ -113,7 +116,7 @@ def evaluated(node: Expression, masks: Callable[[Condition], Mask]) -> Mask:
 def matching_passages(
     connection: sqlite3.Connection, tables: str, condition: Condition, *parameters: str
 ) -> NDArray[np.int64]:
-    """(m,) int64, ascending: the passages of the documents in `tables` that meet a condition."""
+    """Return (m,) ascending int64 ids of passages in `tables` whose document meets a condition."""
     where = condition.sql
     bound = [*parameters]
     if condition.field is not None:
@@ -129,27 +132,27 @@ def matching_passages(
 
 
 def unknown_fields(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, list[str]]:
-    """Those of some fields that no document has ever had."""
+    """Return the fields that no document has ever had, each with the names of all fields."""
     if format_version(connection) < VALUES_SINCE:
         return {}
-    named = set(names)
-    unknown = sorted(named - field_numbers(connection, named).keys())
+    names_to_check = set(names)
+    unknown = sorted(names_to_check - field_numbers(connection, names_to_check).keys())
     if not unknown:
         return {}
-    known = [name for (name,) in connection.execute("SELECT name FROM fields ORDER BY name")]
-    return dict.fromkeys(unknown, known)
+    all_names = [name for (name,) in connection.execute("SELECT name FROM fields ORDER BY name")]
+    return dict.fromkeys(unknown, all_names)
 
 
-def _mask_of(live: LiveSegment, passages: NDArray[np.int64]) -> Mask:
+def _mask_of_passages(live: LiveSegment, passages: NDArray[np.int64]) -> Mask:
     mask = np.zeros(len(live.segment.ids), np.bool_)
     mask[live.segment.positions_of(passages)] = True
     return mask
 
 
-def _mask_of_values(
+def _mask_of_condition(
     connection: sqlite3.Connection, live: LiveSegment, condition: Condition, ranks: RanksCache
 ) -> Mask:
-    """Those that have a value that meets a condition, deleted ones among them."""
+    """Return the mask of passages whose value meets a condition, deleted ones included."""
     mask = np.zeros(len(live.segment.ids), np.bool_)
     name = condition.field or ""
     segment = live.segment.number
@@ -162,23 +165,23 @@ def _mask_of_values(
         f"WHERE f0.segment = ? AND f0.field = ? AND f0.type <> '{UNKEPT}' AND {condition.sql}",
         (segment, field, *condition.parameters),
     )
-    rows = cursor.fetchmany(FEW + 1)
-    if len(rows) > FEW:
+    rows = cursor.fetchmany(MAX_BITMAPS + 1)
+    if len(rows) > MAX_BITMAPS:
         cursor.close()
-        held = ranks.of(connection, segment, field, len(mask))
-        mask = held.having(condition.sql, condition.parameters)
+        field_ranks = ranks.of(connection, segment, field, len(mask))
+        mask = field_ranks.having(condition.sql, condition.parameters)
     else:
         for row in rows:
             mask[unpacked(segment, field, *row).to_array()] = True
     unkept = unkept_positions(connection, segment, field)
     if unkept is not None:
-        listed = json.dumps(live.segment.ids_at(unkept).tolist())
-        mask |= _mask_of(live, matching_passages(connection, LISTED, condition, listed))
+        ids_json = json.dumps(live.segment.ids_at(unkept).tolist())
+        mask |= _mask_of_passages(live, matching_passages(connection, LISTED, condition, ids_json))
     return mask
 
 
-def condition_of(comparison: Comparison) -> Condition:
-    """A comparison in the dialect of SQLite."""
+def condition_of(comparison: FieldComparison) -> Condition:
+    """Return a comparison as a condition in the dialect of SQLite."""
     names = comparison.field.names
     if comparison.field.own:
         column = f"d.{'id' if names[0] == 'id' else 'title'}"
@@ -198,8 +201,8 @@ def condition_of(comparison: Comparison) -> Condition:
     return Condition(names[0], test, (*names[1:], *parameters))
 
 
-def _test(comparison: Comparison, value: str, kind: str) -> tuple[str, Sequence[Value]]:
-    """SQL for a comparison with `value`, of the JSON type `kind`, and its parameters."""
+def _test(comparison: FieldComparison, value: str, kind: str) -> tuple[str, Sequence[Value]]:
+    """Return SQL for a comparison with `value`, of the JSON type `kind`, and its parameters."""
     values = comparison.values
     match comparison.operator:
         case "exists":
@@ -224,10 +227,10 @@ def _test(comparison: Comparison, value: str, kind: str) -> tuple[str, Sequence[
             return f"({kind} IN ({types}) AND {value} {operator} ?)", values
 
 
-def _equals(value: str, kind: str, wanted: Sequence[Scalar]) -> tuple[str, list[Value]]:
+def _equals(value: str, kind: str, literals: Sequence[Scalar]) -> tuple[str, list[Value]]:
     """SQL for "`value` of JSON type `kind` is one of those wanted", with its parameters."""
-    numbers = [x for x in wanted if isinstance(x, int | float) and not isinstance(x, bool)]
-    strings = [x for x in wanted if isinstance(x, str)]
+    numbers = [x for x in literals if isinstance(x, int | float) and not isinstance(x, bool)]
+    strings = [x for x in literals if isinstance(x, str)]
     tests: list[str] = []
     parameters: list[Value] = []
     for values, types in ((numbers, "'integer', 'real'"), (strings, "'text'")):
@@ -238,6 +241,6 @@ def _equals(value: str, kind: str, wanted: Sequence[Scalar]) -> tuple[str, list[
     tests += [
         f"{kind} = '{name}'"
         for x, name in ((True, "true"), (False, "false"))
-        if any(w is x for w in wanted)
+        if any(literal is x for literal in literals)
     ]
     return f"({' OR '.join(tests)})", parameters

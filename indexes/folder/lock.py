@@ -1,6 +1,6 @@
-"""One writer at a time, and recovery from a replacement of a whole folder that a crash cut short.
+"""The writer lock, and recovery from a replacement of a folder that a crash interrupted.
 
-The system drops the lock when the process dies; a forked child does not inherit it.
+The system drops the lock when the process dies. A forked child does not inherit it.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _POLL_SECONDS = 0.02
 
 @contextmanager
 def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> Iterator[None]:
-    """A block with the exclusive right to write to a folder, which messages call `what`."""
-    # Readers do not need it.
+    """Hold the exclusive right to write to a folder, which messages call `what`."""
+    # Imported here, since readers do not need it.
     from filelock import FileLock, Timeout
 
     require_platform()
     refuse_links(folder, *OWN_FILES)
     path = folder / LOCK_FILE
-    give_up = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout
     while True:
         before = _identity(folder)
-        # Not thread-local: a writer may be closed by another thread than the one it began in.
+        # Not thread-local: another thread may close the writer.
         lock = FileLock(path, thread_local=False, fallback_to_soft=False, is_singleton=False)
         with storage_errors(folder):
-            left = max(0.0, give_up - time.monotonic())
+            left = max(0.0, deadline - time.monotonic())
             try:
                 lock.acquire(timeout=left, poll_interval=_POLL_SECONDS)
             except Timeout:
@@ -60,14 +60,14 @@ def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> 
                     "wait until it has finished"
                 ) from None
             except (OSError, NotImplementedError) as error:
-                # The library has an error of its own where a system has no such locks.
+                # NotImplementedError: the system has no such locks.
                 if getattr(error, "errno", errno.ENOSYS) not in NO_LOCKS:
                     raise
                 _remove_unused(folder)
                 raise lockless(folder) from error
         if _identity(folder) == before:
             break
-        # The folder was replaced in between: this is the lock of the old one.
+        # The folder was replaced meanwhile: this is the lock of the old folder.
         lock.release()
     facts = {
         "pid": os.getpid(),
@@ -80,14 +80,14 @@ def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> 
             path.write_text(json.dumps(facts), encoding="utf-8")
         yield
     finally:
-        # The command may name what it erased.
+        # Emptied, since the command may name erased content.
         with suppress(OSError):
             os.truncate(path, 0)
         lock.release()
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove a folder that was made for an index and holds nothing but the file of the lock."""
+    """Remove a folder that was made for an index and holds only the lock file."""
     with suppress(OSError):
         if os.listdir(folder) == [LOCK_FILE]:
             os.unlink(folder / LOCK_FILE)
@@ -112,13 +112,13 @@ def _holder(path: Path) -> str:
 
 
 def new_folder(current: Path) -> Path:
-    """Where the index grows that is to replace `current`."""
+    """Return the folder of the new index that is to replace `current`."""
     return current.with_name(f".{current.name}.retriever-new")
 
 
 def recover_replacement(current: Path) -> None:
-    """Finish or undo a `replace_folder` that a crash cut short; does nothing otherwise."""
-    # There is nothing beside the root of a disk.
+    """Finish or undo a `replace_folder` that a crash interrupted; do nothing otherwise."""
+    # The root of a disk has no name.
     if not current.name or not (aside := aside_of(current)).is_dir():
         return
     if not current.exists():
@@ -135,26 +135,26 @@ def recover_replacement(current: Path) -> None:
 
 
 def remains(current: Path) -> dict[Path, str]:
-    """What interrupted commands left beside an index, and what to do about each."""
-    found = {}
+    """Return files that interrupted commands left beside an index, each with its remedy."""
+    remedies = {}
     if current.name:
         old = aside_of(current)
         new = new_folder(current)
-        # A writer may remove it meanwhile, so whether it is there is asked again.
+        # A writer may remove it meanwhile, so its existence is checked again.
         if current.exists() and old.is_dir() and not foreign_files(old) and old.is_dir():
-            found[old] = "left by a replacement; `retriever compact` removes it"
+            remedies[old] = "left by a replacement; `retriever compact` removes it"
         if (new / DATABASE_FILE).exists():
-            found[new] = (
+            remedies[new] = (
                 "an unfinished --recreate or reindex; run that command again to resume it, or "
                 "remove the folder"
             )
         for path in abandoned(current.parent):
-            found[path] = "left by an interrupted command; run that command again, or remove it"
-    return found
+            remedies[path] = "left by an interrupted command; run that command again, or remove it"
+    return remedies
 
 
 def remove_index(folder: Path) -> None:
-    """Remove an index folder and all that is in it.
+    """Remove an index folder with its content.
 
     Raises:
         NotAnIndexError: it is a link, or holds other files than those of an index.

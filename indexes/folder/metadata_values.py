@@ -32,7 +32,7 @@ _BATCH = 65_536
 def write_values(
     connection: sqlite3.Connection, segment: int, fields: Mapping[str, Mapping[Value, Any]]
 ) -> None:
-    """Store the values of a new segment; the caller is inside a transaction."""
+    """Store the values of a new segment, inside a transaction of the caller."""
     numbers = register_fields(connection, fields)
     connection.executemany(
         "INSERT INTO metadata_values VALUES (?, ?, ?, ?, ?, ?)",
@@ -48,29 +48,29 @@ def write_values(
 def change_values(
     connection: sqlite3.Connection, segment: int, changes: Sequence[MetadataChange]
 ) -> None:
-    """Follow changes of the metadata of stored documents, in the rows of fields that changed."""
+    """Store changes of metadata, whose passages are positions, in the values of a segment."""
     from pyroaring import BitMap
 
-    gone: dict[tuple[str, Value], list[int]] = {}
-    come: dict[tuple[str, Value], list[int]] = {}
+    removed: dict[tuple[str, Value], list[int]] = {}
+    added: dict[tuple[str, Value], list[int]] = {}
     for change in changes:
         # One document at a time: a field that keeps its value costs nothing.
         before = values_of([(change.passages, change.before)])
         after = values_of([(change.passages, change.after)])
-        for found, among, rows in ((before, after, gone), (after, before, come)):
-            for name, by_value in found.items():
+        for fields, other, rows in ((before, after, removed), (after, before, added)):
+            for name, by_value in fields.items():
                 for key, positions in by_value.items():
-                    if key not in among.get(name, {}):
+                    if key not in other.get(name, {}):
                         rows.setdefault((name, key), []).extend(positions)
-    touched = gone.keys() | come.keys()
-    numbers = register_fields(connection, {name for name, _ in touched})
-    for name, key in touched:
+    changed = removed.keys() | added.keys()
+    numbers = register_fields(connection, {name for name, _ in changed})
+    for name, key in changed:
         field = numbers[name]
         bitmap = BitMap()
-        for *_, held in stored_values(connection, segment, field, "type = ? AND value = ?", *key):
-            bitmap |= BitMap(held)
-        bitmap -= BitMap(gone.get((name, key), []))
-        bitmap |= BitMap(come.get((name, key), []))
+        for *_, stored in stored_values(connection, segment, field, "type = ? AND value = ?", *key):
+            bitmap |= BitMap(stored)
+        bitmap -= BitMap(removed.get((name, key), []))
+        bitmap |= BitMap(added.get((name, key), []))
         connection.execute(
             "DELETE FROM metadata_values "
             "WHERE segment = ? AND field = ? AND type = ? AND value = ?",
@@ -83,17 +83,42 @@ def change_values(
             )
 
 
+def write_stored_values(
+    connection: sqlite3.Connection, segment: int, ids: NDArray[np.int64]
+) -> None:
+    """Store the values of a new segment from the documents of its (n,) ascending passage ids."""
+    stored = stored_metadata(connection, int(ids[0]), int(ids[-1]))
+    positions = {passage: position for position, passage in enumerate(ids.tolist())}
+    fields = values_of(([positions[passage]], metadata) for passage, metadata in stored)
+    write_values(connection, segment, fields)
+
+
+def apply_changes(
+    connection: sqlite3.Connection, segments: Iterable[Segment], changes: Sequence[MetadataChange]
+) -> None:
+    """Store changes of metadata, whose passages are ids, in the values of all segments."""
+    register_fields(connection, {name for change in changes for name in change.after})
+    for segment in segments:
+        changes_here = []
+        for change in changes:
+            positions = segment.positions_of(np.array(change.passages, np.int64)).tolist()
+            if positions:
+                changes_here.append(change._replace(passages=positions))
+        if changes_here:
+            change_values(connection, segment.number, changes_here)
+
+
 def merge_values(
     connection: sqlite3.Connection, segment: int, sources: Mapping[int, NDArray[np.int64] | None]
 ) -> None:
-    """Store the values of a segment that is merged from others; the caller is in a transaction."""
+    """Store the values of a merged segment, inside a transaction of the caller."""
     rows = connection.execute(
         "SELECT field, type, value, segment, passages, checksum FROM metadata_values "
         "WHERE segment IN (SELECT value FROM json_each(?)) ORDER BY field, type, value",
         (json.dumps(list(sources)),),
     )
-    # Read and written in turns: the number of rows grows with the number of values. No new row is
-    # of a segment that is read.
+    # Read and written in turns, since the number of rows grows with the number of values. No new
+    # row belongs to a segment that is read.
     connection.executemany(
         "INSERT INTO metadata_values VALUES (?, ?, ?, ?, ?, ?)",
         _merged_rows(rows, segment, sources),
@@ -103,7 +128,7 @@ def merge_values(
 def collected_values(
     connection: sqlite3.Connection, segment: Segment
 ) -> Iterator[dict[str, dict[Value, list[int]]]]:
-    """The values of a segment, from the documents of its live passages, batch by batch."""
+    """Yield the values of a segment from the documents of its live passages, in batches."""
     rows = stored_metadata(connection, *segment.ends)
     while batch := list(islice(rows, _BATCH)):
         passages = np.array([passage for passage, _ in batch], np.int64)
@@ -114,14 +139,14 @@ def collected_values(
 
 
 def rebuild_values(connection: sqlite3.Connection, segments: Iterable[Segment]) -> None:
-    """Store the values of segments again, from documents; the caller is inside a transaction."""
+    """Store the values of segments again from documents, inside a transaction of the caller."""
     for segment in segments:
         drop_values(connection, [segment.number])
-        # Each batch is kept as a segment of its own, so that memory does not grow with the segment.
+        # Each batch is stored as a segment of its own, which bounds the memory.
         batches = []
-        for number, found in enumerate(collected_values(connection, segment), start=1):
+        for number, fields in enumerate(collected_values(connection, segment), start=1):
             batches.append(-number)
-            write_values(connection, -number, found)
+            write_values(connection, -number, fields)
         merge_values(connection, segment.number, dict.fromkeys(batches))
         drop_values(connection, batches)
 
@@ -141,14 +166,14 @@ def are_sound(connection: sqlite3.Connection) -> bool:
 
 
 def drop_values(connection: sqlite3.Connection, segments: Iterable[int]) -> None:
-    """Remove the values of segments; the caller is inside a transaction."""
+    """Remove the values of segments, inside a transaction of the caller."""
     connection.executemany(
         "DELETE FROM metadata_values WHERE segment = ?", [(number,) for number in segments]
     )
 
 
 def register_fields(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:
-    """The numbers of fields, which get one where they have none yet."""
+    """Return the numbers of fields; a new field gets a number."""
     names = list(names)
     connection.executemany(
         "INSERT OR IGNORE INTO fields (name) VALUES (?)", [(name,) for name in names]
@@ -157,7 +182,7 @@ def register_fields(connection: sqlite3.Connection, names: Iterable[str]) -> dic
 
 
 def field_numbers(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:
-    """The numbers of those of the fields that any document has had."""
+    """Return the numbers of fields, without fields that no document has had."""
     rows = connection.execute(
         "SELECT name, field FROM fields WHERE name IN (SELECT value FROM json_each(?))",
         (json.dumps(list(names)),),
@@ -168,7 +193,11 @@ def field_numbers(connection: sqlite3.Connection, names: Iterable[str]) -> dict[
 def unpacked(
     segment: int, field: int, kind: str, value: Any, stored: int | bytes, checksum: int
 ) -> BitMap:
-    """The positions that a row of `metadata_values` holds."""
+    """Return the positions in a row of `metadata_values`.
+
+    Raises:
+        ValueError: the row was altered.
+    """
     from pyroaring import BitMap
 
     if _checksum(segment, field, Value(kind, value), stored) != checksum:
@@ -179,28 +208,28 @@ def unpacked(
 def stored_values(
     connection: sqlite3.Connection, segment: int, field: int, which: str, *parameters: Any
 ) -> Iterator[tuple[str, Any, NDArray[np.uint32]]]:
-    """Type, value and ascending positions in the rows of a field that meet an SQL condition."""
+    """Yield type, value and ascending positions of a field's rows that meet an SQL condition."""
     rows = connection.execute(
         "SELECT type, value, passages, checksum FROM metadata_values "  # noqa: S608
         f"WHERE segment = ? AND field = ? AND {which}",
         (segment, field, *parameters),
     )
     for kind, value, stored, checksum in rows:
-        held = unpacked(segment, field, kind, value, stored, checksum)
-        yield kind, value, np.asarray(held.to_array())
+        bitmap = unpacked(segment, field, kind, value, stored, checksum)
+        yield kind, value, np.asarray(bitmap.to_array())
 
 
 def unkept_positions(
     connection: sqlite3.Connection, segment: int, field: int
 ) -> NDArray[np.int64] | None:
-    """The positions with values of a field that are not kept; None if there are none."""
-    for *_, held in stored_values(connection, segment, field, "type = ?", UNKEPT):
-        return held.astype(np.int64)
+    """Return the positions whose value of a field is not stored; None if there are none."""
+    for *_, positions in stored_values(connection, segment, field, "type = ?", UNKEPT):
+        return positions.astype(np.int64)
     return None
 
 
 def one_zero(key: Value) -> Value:
-    """The value, with 0.0 in place of -0.0, which rows of earlier releases may have."""
+    """Return the value with 0.0 in place of -0.0, which rows of earlier releases may have."""
     return Value(key.type, 0.0) if key.type == "real" and key.value == 0 else key
 
 
@@ -239,7 +268,7 @@ def _row(
 
 
 def _checksum(segment: int, field: int, key: Value, stored: int | bytes) -> int:
-    """A 64-bit number, as SQLite keeps it: with a sign."""
+    """Return a signed 64-bit number, as SQLite stores it."""
     total = 0
     if not isinstance(stored, int):
         total = int(block_sums(np.frombuffer(stored, np.uint8)).sum(dtype=np.uint64))

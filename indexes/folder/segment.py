@@ -1,4 +1,4 @@
-"""A segment: the vectors and postings of some passages, in files that never change.
+"""Segments: vectors and postings of passages, in files that never change.
 
 SQLite holds the SHA-256 of the manifest, the manifest that of every file. The files, and which
 segments are merged, and why, are in docs/index-format.md.
@@ -48,7 +48,7 @@ PENDING = 0
 
 
 class Segment(NamedTuple):
-    """A segment, its arrays read-only; check `ids` and `vectors` by their guards before reading."""
+    """A segment with read-only arrays; `ids` and `vectors` are read through their guards."""
 
     number: int  # names its folder; `PENDING` for waiting passages
     folder: Path  # of its files; the index's for waiting passages
@@ -61,17 +61,17 @@ class Segment(NamedTuple):
     vectors_guard: BlockGuard = UNGUARDED
 
     def all_ids(self) -> NDArray[np.int64]:
-        """`ids`, checked."""
+        """Return `ids`, checked."""
         self.ids_guard.check()
         return self.ids
 
     def ids_at(self, positions: NDArray[np.integer]) -> NDArray[np.int64]:
-        """(m,) int64: the ids at (m,) positions, checked."""
+        """Return (m,) int64 ids at (m,) positions, checked."""
         self.ids_guard.check_rows(positions)
         return np.asarray(self.ids[positions])
 
     def vectors_at(self, positions: NDArray[np.integer]) -> NDArray[np.float32]:
-        """(m, d) float32: the vectors at (m,) positions, checked."""
+        """Return (m, d) float32 vectors at (m,) positions, checked."""
         self.vectors_guard.check_rows(positions)
         return np.asarray(self.vectors[positions])
 
@@ -84,26 +84,26 @@ class Segment(NamedTuple):
         return int(first), int(last)
 
     def positions_of(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The positions of those of some ascending ids that the segment holds, ascending."""
+        """Return the ascending positions of ascending ids, without ids of other segments."""
         first, last = self.ends
         inside = passages[slice(*np.searchsorted(passages, [first, last + 1]))]
         if last - first + 1 == len(self.ids):
-            # None needs to be read, and opening takes the same time at any size.
+            # Ids without gaps need not be read: opening takes the same time at any size.
             return inside - first
         return np.flatnonzero(contained(self.all_ids(), inside))
 
 
-def contained(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of `ids` occur in `wanted`; both int64 and ascending. Returns bool of ids' shape."""
-    if len(wanted) == 0:
+def contained(ids: NDArray[np.int64], members: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which of `ids` occur in `members`, bool; both are int64 and ascending."""
+    if len(members) == 0:
         return np.zeros(len(ids), np.bool_)
-    where = np.searchsorted(wanted, ids)
-    where[where == len(wanted)] = 0
-    return np.asarray(wanted[where] == ids)
+    places = np.searchsorted(members, ids)
+    places[places == len(members)] = 0
+    return np.asarray(members[places] == ids)
 
 
 def segment_folder(index: Path, number: int) -> Path:
-    """The folder of segment `number` in the index folder `index`."""
+    """Return the folder of segment `number` in the index folder `index`."""
     return index / SEGMENTS_FOLDER / f"{number:06d}"
 
 
@@ -133,7 +133,7 @@ def write_segment(
 def make_segment(
     folder: Path, passages: int, dimensions: int, write: Callable[[Path], SegmentStructure]
 ) -> str:
-    """Make a segment's folder of what `write` writes into it, and flush it to the disk."""
+    """Make the folder of a segment with the files that `write` writes; flush it to the disk."""
     with storage_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
         try:
@@ -157,7 +157,7 @@ def make_segment(
 
 
 def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
-    """Map a committed segment: small files are checked whole, blocks of others when first read."""
+    """Map a committed segment: small files are checked now, blocks of others when first read."""
     folder = segment_folder(index, number)
     manifest = read_manifest(folder, manifest_hash)
     for name, facts in manifest["files"].items():
@@ -185,16 +185,16 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     )
 
 
-def remove_unnamed_segments(index: Path, named: Iterable[int]) -> None:
+def remove_unnamed_segments(index: Path, segments: Iterable[int]) -> None:
     """Remove all folders in `segments/` except those of the segments `named`."""
-    live = {f"{number:06d}" for number in named}
+    live = {f"{number:06d}" for number in segments}
     folder = index / SEGMENTS_FOLDER
     if folder.is_dir():
         for path in folder.iterdir():
             if path.name in live:
                 refuse_links(folder, path.name)
             elif path.is_symlink():
-                # Not a segment, and not to be followed.
+                # A link is never followed.
                 path.unlink()
             elif path.is_dir():
                 shutil.rmtree(path)
@@ -216,7 +216,7 @@ def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:
 
 
 def check_file(path: Path, facts: dict[str, Any], *, whole: bool = False) -> None:
-    """Compare a file with its size and, if it is small or `whole` asks for it, its SHA-256."""
+    """Compare the size of a file and, if it is small or `whole` is true, its SHA-256."""
     with present(path):
         size = path.stat().st_size
         if size != facts["bytes"]:
@@ -227,7 +227,7 @@ def check_file(path: Path, facts: dict[str, Any], *, whole: bool = False) -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSegment(SearchableSegment):
-    """A segment as one commit sees it: its files, and which of its passages are not deleted."""
+    """A segment as one commit sees it: its files, and which passages are live."""
 
     segment: Segment
 
@@ -238,11 +238,11 @@ class LiveSegment(SearchableSegment):
 
     @property
     def deleted(self) -> int:
-        """How many of its passages are deleted."""
+        """Number of deleted passages."""
         return 0 if self.live is None else int(np.count_nonzero(~self.live))
 
     def living(self, positions: NDArray[np.integer]) -> NDArray[np.integer]:
-        """Those of some positions whose passages are not deleted."""
+        """Return the positions whose passages are live."""
         return positions if self.live is None else positions[self.live[positions]]
 
 
@@ -251,34 +251,34 @@ def live_segments(
     connection: sqlite3.Connection,
     opened: Mapping[tuple[int, str], Segment] | None = None,  # by number and hash of the manifest
 ) -> tuple[LiveSegment, ...]:
-    """The live segments in ascending order of passage ids; last, in memory, passages that wait."""
-    named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
+    """Return the live segments by ascending passage ids; waiting passages are the last one."""
+    rows = connection.execute("SELECT segment, manifest FROM segments").fetchall()
     tombstones = np.fromiter(
         (row[0] for row in connection.execute("SELECT passage FROM tombstones ORDER BY passage")),
         np.int64,
     )
-    segments = [(opened or {}).get(one) or open_segment(folder, *one) for one in named]
+    segments = [(opened or {}).get(row) or open_segment(folder, *row) for row in rows]
     # A merged segment has a higher number than newer passages may have.
     segments.sort(key=lambda segment: segment.ends[0])
     live = [
         LiveSegment(
-            postings=one.postings,
-            live=_living(one, tombstones) if len(tombstones) else None,
-            segment=one,
+            postings=segment.postings,
+            live=_live_mask(segment, tombstones) if len(tombstones) else None,
+            segment=segment,
         )
-        for one in segments
+        for segment in segments
     ]
     if format_version(connection) >= VALUES_SINCE and (waiting := read_waiting(connection)):
         ids = waiting.ids
         vectors = waiting.vectors
         postings = Postings.build(waiting.terms)
-        segment = Segment(PENDING, folder, "", ids, vectors, postings, FLAT_STRUCTURE)
-        live.append(LiveSegment(postings=postings, segment=segment))
+        pending = Segment(PENDING, folder, "", ids, vectors, postings, FLAT_STRUCTURE)
+        live.append(LiveSegment(postings=postings, segment=pending))
     return tuple(live)
 
 
-def _living(segment: Segment, tombstones: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-    """Which passages are not deleted; None if none of them is."""
+def _live_mask(segment: Segment, tombstones: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+    """Return the mask of live passages; None if no passage is deleted."""
     dead = segment.positions_of(tombstones)
     if not len(dead):
         return None
@@ -290,34 +290,37 @@ def _living(segment: Segment, tombstones: NDArray[np.int64]) -> NDArray[np.bool_
     return mask
 
 
+# Segments of one tier that are merged together; the size of a tier relative to the one below.
 FACTOR = 8
+# Most passages of a segment of the lowest tier.
 FLOOR = 1024
-_DEAD_SHARE = 0.5
+# Share of deleted passages from which on a segment is written again.
+_DELETED_SHARE = 0.5
 
-# What a segment costs a query apart from its size, in scanned passages; and how many passages a
-# structure over n of them compares with a query, centroids included, in units of √n.
+# Fixed cost of a segment for a query, in scanned passages.
 SEGMENT_COST = 2000
+# A structure over n passages compares this many times √n with a query, centroids included.
 STRUCTURE_READS = 12
-# A merge for faster queries reads at most this many passages for each new one, and saves at least
-# this share of a query's cost.
+# A merge for faster queries reads at most this many passages for each new passage.
 GROWTH = 4
-_SAVED = 0.25
-# Vectors copied at once.
-_ROWS = 65536
+# It saves at least this share of the cost of a query.
+_MIN_SAVED_SHARE = 0.25
+# Vectors copied together in a merge.
+_ROWS_AT_ONCE = 65536
 
 
 def tier(passages: int) -> int:
-    """The tier of a segment with this number of passages, 0 or more."""
-    found = 0
-    while passages > FLOOR * FACTOR**found:
-        found += 1
-    return found
+    """Return the tier of a segment with this number of passages, from 0."""
+    number = 0
+    while passages > FLOOR * FACTOR**number:
+        number += 1
+    return number
 
 
-def next_merge(sizes: Sequence[int], dead: Sequence[int]) -> range | None:
-    """The segments to merge next, None when all is well."""
-    for place, (size, gone) in enumerate(zip(sizes, dead, strict=True)):
-        if gone and gone >= _DEAD_SHARE * size:
+def next_merge(sizes: Sequence[int], deleted_counts: Sequence[int]) -> range | None:
+    """Return the span of segments to merge next, None if there is none."""
+    for place, (size, deleted) in enumerate(zip(sizes, deleted_counts, strict=True)):
+        if deleted and deleted >= _DELETED_SHARE * size:
             return range(place, place + 1)
     tiers = [tier(size) for size in sizes]
     for newer in range(len(tiers) - 1, 0, -1):
@@ -326,50 +329,53 @@ def next_merge(sizes: Sequence[int], dead: Sequence[int]) -> range | None:
             while oldest and tiers[oldest - 1] < tiers[newer]:
                 oldest -= 1
             return range(oldest, newer + 1)
-    # Tiers fall from here on: equal ones are neighbors.
-    for first, found in enumerate(tiers):
-        if tiers[first : first + FACTOR] == [found] * FACTOR:
+    # Tiers now never rise, so equal tiers are neighbors.
+    for first, tier_number in enumerate(tiers):
+        if tiers[first : first + FACTOR] == [tier_number] * FACTOR:
             return range(first, first + FACTOR)
     return None
 
 
-class Part(NamedTuple):
-    """The live passages of a segment, and whether all its vectors are scanned."""
+class SegmentCost(NamedTuple):
+    """Number of live passages of a segment, and whether all its vectors are scanned."""
 
     passages: int
     scanned: bool
 
 
-def query_cost(part: Part) -> float:
-    """An estimate of what a segment costs a query, in scanned passages."""
-    read = part.passages
-    return SEGMENT_COST + (read if part.scanned else min(read, STRUCTURE_READS * math.sqrt(read)))
+def query_cost(segment: SegmentCost) -> float:
+    """Estimate the cost of a segment for a query, in scanned passages."""
+    passages = segment.passages
+    return SEGMENT_COST + (
+        passages if segment.scanned else min(passages, STRUCTURE_READS * math.sqrt(passages))
+    )
 
 
 def faster_merge(
-    parts: Sequence[Part], added: int, is_scanned: Callable[[int], bool]
+    costs: Sequence[SegmentCost], added: int, is_scanned: Callable[[int], bool]
 ) -> range | None:
-    """The merge that makes queries fastest, of those worth their cost; see docs/index-format.md.
+    """Return the span of the merge that makes queries fastest and is worth its cost, or None.
 
-    New passages of a merged segment that is scanned are those outside its largest part, too.
+    The rules are in docs/index-format.md. For a merged segment that is scanned, passages outside
+    the largest segment count as new.
     """
-    whole = sum(map(query_cost, parts))
+    whole = sum(map(query_cost, costs))
     best = None
-    cost = (1 - _SAVED) * whole
+    cost = (1 - _MIN_SAVED_SHARE) * whole
     read = math.inf
-    for start in range(len(parts)):
-        for stop in range(start + 1, len(parts) + 1):
-            chosen = parts[start:stop]
-            passages = sum(part.passages for part in chosen)
-            unbuilt = sum(part.passages for part in chosen if part.scanned)
+    for start in range(len(costs)):
+        for stop in range(start + 1, len(costs) + 1):
+            span = costs[start:stop]
+            passages = sum(segment.passages for segment in span)
+            unbuilt = sum(segment.passages for segment in span if segment.scanned)
             if passages > GROWTH * max(added, unbuilt):
                 continue
             scanned = is_scanned(passages)
-            outside = passages - max(part.passages for part in chosen)
+            outside = passages - max(segment.passages for segment in span)
             if scanned and (stop == start + 1 or passages > GROWTH * max(added, outside)):
                 continue
-            merged = query_cost(Part(passages, scanned)) if passages else 0.0
-            after = whole - sum(map(query_cost, chosen)) + merged
+            merged = query_cost(SegmentCost(passages, scanned)) if passages else 0.0
+            after = whole - sum(map(query_cost, span)) + merged
             if (after, passages) <= (cost, read):
                 best = range(start, stop)
                 cost = after
@@ -379,26 +385,26 @@ def faster_merge(
 
 def merge_segments(
     folder: Path,
-    live: Sequence[LiveSegment],
+    segments: Sequence[LiveSegment],
     structures: StructureSettings,
     stage: Stage = no_progress,
 ) -> str:
-    """Write a segment of the live passages of others and flush it to the disk."""
-    ids = np.concatenate([one.of_live(one.segment.all_ids()) for one in live])
-    dimensions = live[0].segment.vectors.shape[1]
+    """Write a segment of the live passages of other segments, and flush it to the disk."""
+    ids = np.concatenate([segment.of_live(segment.segment.all_ids()) for segment in segments])
+    dimensions = segments[0].segment.vectors.shape[1]
 
     def write(new: Path) -> SegmentStructure:
         from indexes.bm25.merging import merge_postings
 
         save_array(new / IDS_FILE, ids)
         with GrowingArray(new / VECTORS_FILE, np.dtype("<f4"), (dimensions,)) as vectors:
-            for one in live:
-                for start in range(0, len(one.segment.ids), _ROWS):
-                    rows = slice(start, start + _ROWS)
-                    one.segment.vectors_guard.check(rows.start, rows.stop)
-                    part = one.segment.vectors[rows]
-                    vectors.append(part if one.live is None else part[one.live[rows]])
-        merge_postings(live, new)
+            for segment in segments:
+                for start in range(0, len(segment.segment.ids), _ROWS_AT_ONCE):
+                    rows = slice(start, start + _ROWS_AT_ONCE)
+                    segment.segment.vectors_guard.check(rows.start, rows.stop)
+                    part = segment.segment.vectors[rows]
+                    vectors.append(part if segment.live is None else part[segment.live[rows]])
+        merge_postings(segments, new)
         stored = map_array(new / VECTORS_FILE, ("<f4",), (len(ids), dimensions))
         return build_structure(new, stored, structures, stage)
 

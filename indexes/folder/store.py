@@ -1,4 +1,4 @@
-"""The store that is a folder on this machine, and consistent copies of it."""
+"""The store in a folder of this machine, and consistent copies of it."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from indexes.protocol import Stage, no_progress
 if TYPE_CHECKING:
     from indexes.folder.writer import FolderWriter
 
-# Marks an unfinished replacement, and holds what it was begun with.
+# File that marks an unfinished replacement, and holds the command that began it.
 _MARKER = f"{DATABASE_FILE}-unfinished"
-# Pages of SQLite between two looks at whether the person interrupts.
+# Pages of SQLite that are copied before an interruption is noticed.
 _PAGES = 4096
 
 
 class FolderStore:
-    """An index folder, a `Store`; `folder` is no link, ``.`` or ``..``: it can be replaced."""
+    """A `Store` in a folder; `folder` is resolved if it is a link, ``.`` or ``..``."""
 
     def __init__(self, folder: str | Path) -> None:
         path = Path(folder)
@@ -53,7 +53,7 @@ class FolderStore:
 
     @property
     def name(self) -> str:
-        """The folder's own name, without ``.index`` and leading dots."""
+        """Name of the folder, without ``.index`` and leading dots."""
         return self.folder.absolute().name.removesuffix(".index").lstrip(".") or "index"
 
     def __str__(self) -> str:
@@ -87,7 +87,10 @@ class FolderStore:
 
     @contextmanager
     def replacement(self, begun_with: str) -> Iterator[FolderStore]:
-        """A new index in a hidden folder beside this one; where there is nothing yet, this one."""
+        """Yield the store of a new index in a hidden folder, which replaces this one at the end.
+
+        If this folder is missing or empty, yield this store.
+        """
         folder = self.folder
         recover_replacement(folder)
         if not folder.is_dir() or not any(folder.iterdir()):
@@ -112,8 +115,8 @@ class FolderStore:
         with writer_lock(folder):
             with storage_errors(new):
                 if not marker.is_file() or marker.read_text() != begun_with:
-                    # Other settings, or the old index that a finished replacement left behind. The
-                    # marker goes first, so that no run resumes what an interruption leaves of it.
+                    # Begun with other settings, or left behind by a finished replacement. The
+                    # marker is removed first: no run may resume an interrupted removal.
                     marker.unlink(missing_ok=True)
                     shutil.rmtree(new, ignore_errors=True)
                 new.mkdir(exist_ok=True)
@@ -141,14 +144,14 @@ class FolderStore:
 
 
 class Backup(NamedTuple):
-    """What a snapshot holds and how it was made.
+    """Content of a snapshot, and how it was made.
 
     Attributes:
-        generation: the commit of the index that it is a copy of.
-        documents: how many it holds.
-        segments: how many it has.
-        linked: files that are hard links to those of the index.
-        copied: files of segments that were copied.
+        generation: generation of the commit that was copied.
+        documents: number of documents.
+        segments: number of segments.
+        linked: number of files that are hard links to files of the index.
+        copied: number of files of segments that were copied.
     """
 
     generation: int
@@ -161,9 +164,9 @@ class Backup(NamedTuple):
 def snapshot_index(folder: str | Path, target: str | Path, progress: Stage = no_progress) -> Backup:
     """Copy an index as one of its commits left it, with its sources, and verify the copy.
 
-    The database is copied inside one read transaction. The files of segments never change, so
-    they are hard-linked, or copied where the file system cannot link. A writer that merges
-    segments away meanwhile does not disturb: the copy then is of a later commit.
+    The database is copied inside one read transaction. Files of segments never change: they are
+    hard-linked, or copied where the file system cannot link. If a writer merges segments meanwhile,
+    the copy is that of a later commit.
 
     Args:
         folder: the index.
@@ -179,27 +182,29 @@ def snapshot_index(folder: str | Path, target: str | Path, progress: Stage = no_
     """
     folder = Path(folder)
     target = Path(target).resolve()
-    # The segments copied, by number and SHA-256 of the manifest: files linked, and files copied. Of
-    # what was copied of one commit, a later one keeps what it names too.
-    done: dict[tuple[int, str], tuple[int, int]] = {}
+    # Segment number and SHA-256 of the manifest to the numbers of linked and copied files. Segments
+    # of one commit that a later commit names too are not copied again.
+    copied: dict[tuple[int, str], tuple[int, int]] = {}
     with closing(Session(folder)) as session:
         _check_target(folder, target)
         with whole_folder(target, replace=False) as new:
             _copy_memory(folder, new)
-            with session.commit(lambda session: _copy_commit(session, new, done, progress)) as made:
+            with session.commit(
+                lambda session: _copy_commit(session, new, copied, progress)
+            ) as backup:
                 pass
             try:
                 problems = FolderStore(new).verify()
             except DamagedIndexError as error:
                 problems = [str(error)]
             if problems:
-                found = problems[0].replace(str(new), str(folder))
-                raise DamagedIndexError(f"{found}; no snapshot was made: restore the index first")
-    return made
+                problem = problems[0].replace(str(new), str(folder))
+                raise DamagedIndexError(f"{problem}; no snapshot was made: restore the index first")
+    return backup
 
 
 def _check_target(folder: Path, target: Path) -> None:
-    """Refuse a place where no copy of the index can be made."""
+    """Refuse a target that cannot hold a copy of the index."""
     if target.is_relative_to(folder.resolve()):
         raise ConfigError(
             f"{target}: is the index itself, or a folder in it; choose another folder"
@@ -208,41 +213,41 @@ def _check_target(folder: Path, target: Path) -> None:
         raise ConfigError(
             f"{target}: expected a name in a folder that exists; make the folder or choose another"
         )
-    held = ["a file"] if target.exists() else []
+    content = ["a file"] if target.exists() else []
     if target.is_dir():
-        held = [f"{path.name!r} in it" for path in sorted(target.iterdir())]
-    if held:
+        content = [f"{path.name!r} in it" for path in sorted(target.iterdir())]
+    if content:
         raise ConfigError(
-            f"{target}: expected a new name or an empty folder, found {held[0]}; choose another"
+            f"{target}: expected a new name or an empty folder, found {content[0]}; choose another"
         )
 
 
 def _copy_commit(
     session: Session, new: Path, done: dict[tuple[int, str], tuple[int, int]], progress: Stage
 ) -> Backup:
-    """Copy a commit; `done` are the segments that were copied of an earlier one."""
+    """Copy a commit; `done` has the segments that were copied for an earlier commit."""
     folder = session.folder
     connection = session.connection
     (documents,) = connection.execute("SELECT count(*) FROM documents").fetchone()
-    named = connection.execute("SELECT segment, manifest FROM segments").fetchall()
-    for number, manifest in set(done) - set(named):
+    segments = connection.execute("SELECT segment, manifest FROM segments").fetchall()
+    for number, manifest in set(done) - set(segments):
         shutil.rmtree(segment_folder(new, number))
         del done[number, manifest]
-    copied = progress("copying segments", len(named))
-    for number, manifest in named:
+    report_copied = progress("copying segments", len(segments))
+    for number, manifest in segments:
         if (number, manifest) not in done:
             source = segment_folder(folder, number)
             into = segment_folder(new, number)
             done[number, manifest] = _copy_segment(source, manifest, into)
-        copied(1)
+        report_copied(1)
     _copy_database(connection, new / DATABASE_FILE, progress)
-    linked, whole = map(sum, zip((0, 0), *done.values(), strict=True))
+    linked, copied_files = map(sum, zip((0, 0), *done.values(), strict=True))
     generation = int(read_settings(connection)["generation"])
-    return Backup(generation, documents, len(named), linked, whole)
+    return Backup(generation, documents, len(segments), linked, copied_files)
 
 
 def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, int]:
-    """Link or copy a segment's files; how many were linked, and how many copied."""
+    """Link or copy the files of a segment; return how many were linked, and how many copied."""
     names = [*read_manifest(source, manifest_hash)["files"], MANIFEST_FILE]
     linked = 0
     with storage_errors(into):
@@ -261,7 +266,7 @@ def _copy_segment(source: Path, manifest_hash: str, into: Path) -> tuple[int, in
 
 
 def _copy_memory(folder: Path, new: Path) -> None:
-    """Copy what an index remembers of its sources, before it: it must not be ahead of a commit."""
+    """Copy the memory of sources before the commit: it must not be ahead of the commit."""
     memory = folder / SOURCES_FILE
     refuse_links(folder, SOURCES_FILE)
     if memory.exists():
@@ -273,17 +278,17 @@ def _copy_memory(folder: Path, new: Path) -> None:
 
 
 def _copy_database(connection: sqlite3.Connection, target: Path, progress: Stage) -> None:
-    """Copy what the read transaction of `connection` sees."""
+    """Copy the database as the read transaction of `connection` sees it."""
     with storage_errors(target.parent):
         target.unlink(missing_ok=True)
         (total,) = connection.execute("PRAGMA page_count").fetchone()
         update = progress("copying database pages", total)
-        told = 0
+        reported = 0
 
-        def tell(_: int, remaining: int, total: int) -> None:
-            nonlocal told
-            update(total - remaining - told)
-            told = total - remaining
+        def report(_: int, remaining: int, total: int) -> None:
+            nonlocal reported
+            update(total - remaining - reported)
+            reported = total - remaining
 
         with closing(sqlite3.connect(target)) as copy:
-            connection.backup(copy, pages=_PAGES, progress=tell)
+            connection.backup(copy, pages=_PAGES, progress=report)

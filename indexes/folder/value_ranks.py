@@ -37,8 +37,8 @@ class Ranks:
         weakref.finalize(self, self._values.close)
         self._lock = threading.Lock()
         self._values.execute("CREATE TABLE f0 (type TEXT, value, number INTEGER)")
-        held = stored_values(connection, segment, field, "type <> ? ORDER BY type, value", UNKEPT)
-        for number, (kind, value, positions) in enumerate(held, start=1):
+        rows = stored_values(connection, segment, field, "type <> ? ORDER BY type, value", UNKEPT)
+        for number, (kind, value, positions) in enumerate(rows, start=1):
             self._values.execute("INSERT INTO f0 VALUES (?, ?, ?)", (kind, value, number))
             self._ranks[positions] = number
         self._values.commit()
@@ -58,9 +58,9 @@ class Ranks:
         # A range of values is not read one by one.
         if last - first + 1 == count:
             return np.asarray((self._ranks >= first) & (self._ranks <= last))
-        wanted = np.zeros(self._count + 1, np.bool_)
-        wanted[[number for (number,) in self._select("number", condition, parameters)]] = True
-        return np.asarray(wanted[self._ranks])
+        is_selected = np.zeros(self._count + 1, np.bool_)
+        is_selected[[number for (number,) in self._select("number", condition, parameters)]] = True
+        return np.asarray(is_selected[self._ranks])
 
     def counts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """(values + 1,) int64: how many positions have each value, by number; 0 is for no value."""
@@ -78,7 +78,7 @@ class RanksCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: LRUCache[tuple[int, int], Ranks] = LRUCache(
+        self._ranks: LRUCache[tuple[int, int], Ranks] = LRUCache(
             _CACHE_BYTES, getsizeof=lambda ranks: ranks.nbytes
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -78,6 +78,37 @@ def verify(folder: Path) -> list[str]:
 
 
 def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield the problems of one commit; each check runs if what it relies on is sound."""
+    database = folder / DATABASE_FILE
+    yield from _database_problems(folder, connection)
+    yield from _document_problems(database, connection)
+    stored = _column(connection, "SELECT passage FROM passages ORDER BY passage")
+    tombstones = _column(connection, "SELECT passage FROM tombstones ORDER BY passage")
+    segments: list[Segment] = []
+    problems: list[str] = []
+    query = "SELECT segment, passages, manifest FROM segments ORDER BY segment"
+    for number, passages, manifest in connection.execute(query).fetchall():
+        problems += _segment_problems(folder, number, passages, manifest, segments)
+    waiting = np.empty(0, np.int64)
+    if format_version(connection) >= VALUES_SINCE:
+        try:
+            pending = read_waiting(connection)
+            waiting = waiting if pending is None else pending.ids
+        except (TypeError, ValueError) as error:
+            problems.append(f"{database}: {error}")
+    if not problems:
+        ids = np.concatenate([waiting, *(segment.ids for segment in segments)])
+        problems += _identity_problems(database, ids, stored, tombstones)
+    yield from problems
+    if not problems and format_version(connection) >= VALUES_SINCE:
+        yield from metadata_problems(connection, folder, segments)
+    newest = max((int(ids[-1]) for ids in (stored, tombstones) if len(ids)), default=0)
+    if int(read_settings(connection)["next_passage"]) <= newest:
+        yield f"{database}: the next passage id is already in use"
+
+
+def _database_problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield the problems that SQLite finds, and those of settings."""
     database = folder / DATABASE_FILE
     for (report,) in connection.execute("PRAGMA integrity_check"):
         for line in report.splitlines():
@@ -93,6 +124,10 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
         yield str(error)
     for row in connection.execute("PRAGMA foreign_key_check"):
         yield f"{database}: row {row[1]} of {row[0]} refers to a {row[2]} row that is missing"
+
+
+def _document_problems(database: Path, connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield documents without a passage, and documents that were altered."""
     (orphans,) = connection.execute(
         "SELECT count(*) FROM documents AS d "
         "WHERE NOT EXISTS (SELECT 1 FROM passages AS p WHERE p.doc = d.doc)"
@@ -106,39 +141,12 @@ def _problems(folder: Path, connection: sqlite3.Connection) -> Iterator[str]:
             checked_passages(connection, row)
         except _UNREADABLE:
             yield f"{database}: the document {row[1]!r} was altered (its checksum differs)"
-    stored = _column(connection, "SELECT passage FROM passages ORDER BY passage")
-    dead = _column(connection, "SELECT passage FROM tombstones ORDER BY passage")
-    segments: list[Segment] = []
-    sound = True
-    named = "SELECT segment, passages, manifest FROM segments ORDER BY segment"
-    for number, passages, manifest in connection.execute(named).fetchall():
-        problems = list(_segment_problems(folder, number, passages, manifest, segments))
-        yield from problems
-        sound = sound and not problems
-    waiting = np.empty(0, np.int64)
-    if format_version(connection) >= VALUES_SINCE:
-        try:
-            found = read_waiting(connection)
-            waiting = waiting if found is None else found.ids
-        except (TypeError, ValueError) as error:
-            yield f"{database}: {error}"
-            sound = False
-    if sound:
-        kept = np.concatenate([waiting, *(segment.ids for segment in segments)])
-        problems = list(_identity_problems(database, kept, stored, dead))
-        yield from problems
-        sound = not problems
-    if sound and format_version(connection) >= VALUES_SINCE:
-        yield from metadata_problems(connection, folder, segments)
-    newest = max(int(stored[-1]) if len(stored) else 0, int(dead[-1]) if len(dead) else 0)
-    if int(read_settings(connection)["next_passage"]) <= newest:
-        yield f"{database}: the next passage id is already in use"
 
 
 def _segment_problems(
     folder: Path, number: int, passages: int, manifest_hash: str, opened: list[Segment]
 ) -> Iterator[str]:
-    """What is wrong with a segment; appends it to `opened` if it can be."""
+    """Yield the problems of a segment; append it to `opened` if it can be opened."""
     path = segment_folder(folder, number)
     try:
         manifest = read_manifest(path, manifest_hash)
@@ -167,6 +175,11 @@ def _segment_problems(
         yield str(error)
         return
     opened.append(segment)
+    yield from _array_problems(segment, passages)
+
+
+def _array_problems(segment: Segment, passages: int) -> Iterator[str]:
+    """Yield the problems of the arrays of a segment that should have `passages` passages."""
     if len(segment.ids) != passages:
         yield f"{segment.folder}: expected {passages} passages, found {len(segment.ids)}"
     if len(segment.ids) > 1 and not bool(np.all(np.diff(segment.ids) > 0)):
@@ -183,24 +196,27 @@ def _segment_problems(
 
 
 def _identity_problems(
-    database: Path, kept: NDArray[np.int64], stored: NDArray[np.int64], dead: NDArray[np.int64]
+    database: Path,
+    segment_ids: NDArray[np.int64],
+    stored: NDArray[np.int64],
+    tombstones: NDArray[np.int64],
 ) -> Iterator[str]:
-    """Each passage is in exactly one segment, and is either stored or deleted."""
-    kept = np.sort(kept)
-    if len(kept) > 1 and bool(np.any(np.diff(kept) == 0)):
+    """Check that each passage is in exactly one segment, and is either stored or deleted."""
+    segment_ids = np.sort(segment_ids)
+    if len(segment_ids) > 1 and bool(np.any(np.diff(segment_ids) == 0)):
         yield f"{database}: a passage is in two segments"
-    known = np.union1d(stored, dead)
-    for what, wanted, among in (
-        ("stored passages are in no segment", stored, kept),
-        ("deleted passages are in no segment", dead, kept),
-        ("passages of segments are neither stored nor deleted", kept, known),
+    known_ids = np.union1d(stored, tombstones)
+    for description, ids, others in (
+        ("stored passages are in no segment", stored, segment_ids),
+        ("deleted passages are in no segment", tombstones, segment_ids),
+        ("passages of segments are neither stored nor deleted", segment_ids, known_ids),
     ):
-        missing = int(np.count_nonzero(~contained(wanted, among)))
+        missing = int(np.count_nonzero(~contained(ids, others)))
         if missing:
-            yield f"{database}: {missing} {what}"
-    both = int(np.count_nonzero(contained(stored, dead)))
-    if both:
-        yield f"{database}: {both} passages are both stored and deleted"
+            yield f"{database}: {missing} {description}"
+    conflicts = int(np.count_nonzero(contained(stored, tombstones)))
+    if conflicts:
+        yield f"{database}: {conflicts} passages are both stored and deleted"
 
 
 def _column(
@@ -212,61 +228,74 @@ def _column(
 def metadata_problems(
     connection: sqlite3.Connection, folder: Path, segments: Sequence[Segment]
 ) -> Iterator[str]:
-    """Recompute the values of metadata from all documents."""
+    """Recompute the values of metadata from all documents, and yield what differs."""
     database = folder / DATABASE_FILE
     names = dict(connection.execute("SELECT field, name FROM fields"))
-    numbers = {name: field for field, name in names.items()}
-    known = {segment.number for segment in segments}
+    segment_numbers = {segment.number for segment in segments}
     for (number,) in connection.execute("SELECT DISTINCT segment FROM metadata_values").fetchall():
-        if number not in known:
+        if number not in segment_numbers:
             yield f"{database}: values of metadata for segment {number}, which does not exist"
     for segment in segments:
-        expected = Counter[str]()
         try:
-            for found in collected_values(connection, segment):
-                for name, by_value in found.items():
-                    for key, held in by_value.items():
-                        expected[name] += _digest(key, np.array(held, np.int64))
+            expected = _expected_digests(connection, segment)
         except _UNREADABLE:
-            # The checksum of a document's row tells which.
+            # `_document_problems` names the document whose row cannot be read.
             continue
-        for name in expected.keys() - numbers.keys():
+        for name in expected.keys() - set(names.values()):
             yield f"{database}: the metadata field {name!r} is not registered"
-        live = np.zeros(len(segment.ids), np.bool_)
-        own = "SELECT passage FROM passages WHERE passage BETWEEN ? AND ? ORDER BY passage"
-        live[segment.positions_of(_column(connection, own, segment.ends))] = True
-        stored = Counter[str]()
-        wrong: dict[str, str] = {}
-        rows = connection.execute(
-            "SELECT field, type, value, passages, checksum FROM metadata_values WHERE segment = ?",
-            (segment.number,),
-        )
-        for field, kind, value, packed, checksum in rows:
-            name = names.get(field, f"number {field}")
-            try:
-                bitmap = unpacked(segment.number, field, kind, value, packed, checksum)
-                positions = np.asarray(bitmap.to_array(), np.int64)
-                kept = positions[live[positions]]
-            except (*_UNREADABLE, IndexError) as error:
-                wrong.setdefault(name, f"{error}; `retriever compact` repairs it")
-                continue
-            if len(kept):
-                stored[name] += _digest(Value(kind, value), kept)
+        stored, problems = _stored_digests(connection, segment, names)
         for name in sorted(expected.keys() | stored.keys()):
-            if name not in wrong and (expected[name] - stored[name]) % 2**64:
-                wrong[name] = (
+            if name not in problems and (expected[name] - stored[name]) % 2**64:
+                problems[name] = (
                     "its values are not those of the documents; `retriever index --recreate` "
                     "repairs it"
                 )
-        for name, problem in sorted(wrong.items()):
+        for name, problem in sorted(problems.items()):
             yield f"{database}: metadata field {name!r}, segment {segment.number}: {problem}"
 
 
+def _expected_digests(connection: sqlite3.Connection, segment: Segment) -> Counter[str]:
+    """Return a digest of the values of each field, from the documents of a segment."""
+    expected = Counter[str]()
+    for fields in collected_values(connection, segment):
+        for name, by_value in fields.items():
+            for key, positions in by_value.items():
+                expected[name] += _digest(key, np.array(positions, np.int64))
+    return expected
+
+
+def _stored_digests(
+    connection: sqlite3.Connection, segment: Segment, names: Mapping[int, str]
+) -> tuple[Counter[str], dict[str, str]]:
+    """Return a digest of the stored values of each field, and the problem of altered fields."""
+    live = np.zeros(len(segment.ids), np.bool_)
+    query = "SELECT passage FROM passages WHERE passage BETWEEN ? AND ? ORDER BY passage"
+    live[segment.positions_of(_column(connection, query, segment.ends))] = True
+    stored = Counter[str]()
+    problems: dict[str, str] = {}
+    rows = connection.execute(
+        "SELECT field, type, value, passages, checksum FROM metadata_values WHERE segment = ?",
+        (segment.number,),
+    )
+    for field, kind, value, packed, checksum in rows:
+        name = names.get(field, f"number {field}")
+        try:
+            bitmap = unpacked(segment.number, field, kind, value, packed, checksum)
+            positions = np.asarray(bitmap.to_array(), np.int64)
+            live_positions = positions[live[positions]]
+        except (*_UNREADABLE, IndexError) as error:
+            problems.setdefault(name, f"{error}; `retriever compact` repairs it")
+            continue
+        if len(live_positions):
+            stored[name] += _digest(Value(kind, value), live_positions)
+    return stored, problems
+
+
 def _digest(key: Value, positions: NDArray[np.int64]) -> int:
-    """A number whose sum over values and passages, modulo 2^64, depends on no order."""
-    named = hashlib.blake2b(repr(tuple(one_zero(key))).encode(), digest_size=8).digest()
+    """Return a number whose sum over values and passages, modulo 2^64, is order-free."""
+    key_hash = hashlib.blake2b(repr(tuple(one_zero(key))).encode(), digest_size=8).digest()
     mixed = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= np.uint64(int.from_bytes(named, "little"))
+    mixed ^= np.uint64(int.from_bytes(key_hash, "little"))
     # The finalizer of SplitMix64.
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

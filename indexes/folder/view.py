@@ -1,4 +1,4 @@
-"""Readers of one index folder: each view is one commit of it, whatever a writer does meanwhile."""
+"""Readers of an index folder: each view is one commit, whatever a writer does meanwhile."""
 
 from __future__ import annotations
 
@@ -56,33 +56,32 @@ if TYPE_CHECKING:
     from indexes.passage_mask import PassageMask
 
 
-# Of all readers: held while this process forks. A thread that is interrupted as it leaves a block
-# may still hold it, and must be able to close its reader.
+# Held while this process forks. Reentrant: a thread that is interrupted as it leaves a block may
+# hold it, and must still be able to close its reader.
 _LOCK = threading.RLock()
 _READERS: WeakSet[FolderReader] = WeakSet()
 
 
 class FolderReader:
-    """A `Reader`: threads may share it, and a child forked while no view is open."""
+    """A `Reader` that threads may share, and a child that is forked while no view is open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         if not folder.exists():
-            # The process that replaces it may be about to restore it, or it must not be touched.
+            # Fails if another process is replacing the folder, or it must not be written.
             with suppress(IndexLockedError, OSError):
                 recover_replacement(folder)
         self._commit = Commit()
         self._closed = False
         self._open_views = 0
-        # Whether a view was open when this process was forked.
-        self._torn = False
-        # The connections that no view has.
-        self._idle = [Session(folder)]
+        self._forked_during_view = False
+        # Sessions that no view uses.
+        self._idle_sessions = [Session(folder)]
         with _LOCK:
             _READERS.add(self)
 
     def close(self) -> None:
-        """Close what is idle now, and the others when their views end."""
+        """Close idle sessions now, the other sessions when their views end."""
         with _LOCK:
             self._closed = True
             self._close_idle()
@@ -95,40 +94,40 @@ class FolderReader:
                 raise ClosedIndexError(
                     f"{self.folder}: the index object is closed; open another with Index.open"
                 )
-            if self._torn:
+            if self._forked_during_view:
                 raise StorageError(
                     f"{self.folder}: this process was forked while a search was running, so that "
                     "SQLite cannot lock the index; fork when none is running, or start a new "
                     "process instead of forking"
                 )
-            session = self._idle.pop() if self._idle else None
+            session = self._idle_sessions.pop() if self._idle_sessions else None
             self._open_views += 1
         try:
             if session is None:
                 session = Session(self.folder)
             elif not session.locked:
                 session.follow()
-            with session.commit(self._current) as commit:
+            with session.commit(self._current_commit) as commit:
                 yield FolderView(self.folder, session.connection, commit)
         finally:
-            self._give_back(session)
+            self._return_session(session)
 
-    def _give_back(self, session: Session | None) -> None:
+    def _return_session(self, session: Session | None) -> None:
         with _LOCK:
             self._open_views -= 1
             if session is not None:
-                self._idle.append(session)
+                self._idle_sessions.append(session)
             if self._closed:
                 self._close_idle()
 
     def _close_idle(self) -> None:
-        for session in self._idle:
+        for session in self._idle_sessions:
             session.connection.close()
-        self._idle = []
+        self._idle_sessions = []
 
     @staticmethod
     def before_fork() -> None:
-        """Close what is idle, and keep others from opening more until `after_fork`."""
+        """Close idle sessions, and let no thread open others until `after_fork`."""
         # SQLite in the child would take the parent's connections for its own, and lock nothing.
         _LOCK.acquire()
         for reader in _READERS:
@@ -136,35 +135,37 @@ class FolderReader:
 
     @staticmethod
     def after_fork(*, in_child: bool) -> None:
-        """Open connections again when they are needed."""
+        """Allow sessions again; refuse the child of a process that had an open view."""
         for reader in _READERS if in_child else ():
-            reader._torn = reader._torn or reader._open_views > 0
+            reader._forked_during_view = reader._forked_during_view or reader._open_views > 0
         _LOCK.release()
 
-    def _current(self, session: Session) -> Commit:
-        state = session.state
-        known = self._commit
-        if known.identity != session.identity:
-            known = Commit(session.identity)
-        if known.state == state:
-            return known
-        opened = {(one.segment.number, one.segment.manifest): one.segment for one in known.segments}
-        # A copy at once: other threads add to it. Passages in files keep their documents.
-        owners = {key: held for key, held in known.owners.copy().items() if key in opened}
+    def _current_commit(self, session: Session) -> Commit:
+        commit_seal = session.state
+        latest = self._commit
+        if latest.identity != session.identity:
+            latest = Commit(session.identity)
+        if latest.state == commit_seal:
+            return latest
+        opened = {
+            (live.segment.number, live.segment.manifest): live.segment for live in latest.segments
+        }
+        # Copied at once, since other threads add to it. Passages in files keep their documents.
+        owners = {key: rows for key, rows in latest.owners.copy().items() if key in opened}
         owners.pop((PENDING, ""), None)
         commit = Commit(
             session.identity,
-            state,
+            commit_seal,
             read_settings(session.connection),
             document_columns(session.connection),
             live_segments(self.folder, session.connection, opened),
             owners,
         )
-        for one in commit.segments:
+        for live in commit.segments:
             # Through a structure, a search reads the vectors of its candidates.
-            if one.segment.structure.name != FLAT:
-                set_read_ahead(one.segment.vectors, False)
-        # Not locked: where threads race, the next one opens the segments again.
+            if live.segment.structure.name != FLAT:
+                set_read_ahead(live.segment.vectors, False)
+        # Not locked: if threads race, a later one opens the segments again.
         last = self._commit
         if last.identity != commit.identity or last.generation <= commit.generation:
             self._commit = commit
@@ -187,54 +188,58 @@ _VERIFIED = 65_536
 
 @dataclass
 class Commit:
-    """What all views of one commit share; threads may read it side by side."""
+    """State that all views of one commit share; threads may read it at the same time.
+
+    Attributes:
+        state: see `Session`.
+        settings: key to JSON text.
+        columns: columns of `documents`; earlier formats have fewer.
+        owners: first passage of each passage's document, by segment, where it was needed.
+        verified: ids of passages whose documents were found unaltered.
+    """
 
     identity: Identity = ()
-    # See `Session`.
     state: str = ""
-    # The JSON text of each.
     settings: dict[str, str] = field(default_factory=lambda: {"generation": "-1"})
-    # Of `documents`, which earlier formats have fewer of.
     columns: str = ""
     segments: tuple[LiveSegment, ...] = ()
-    # Which passages of a segment belong to one document, where that was asked for.
     owners: Owners = field(default_factory=dict)
-    # Ids of passages whose documents were found unaltered.
     verified: set[int] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.generation = int(self.settings["generation"])
-        # With the usual settings, and the statistics of live passages for others.
+        # BM25 with the default settings; its statistics serve other settings too.
         self.bm25 = BM25(self.segments)
-        # The place of each segment's first passage among those of all, and their number.
+        # Number of passages before each segment, and in all.
         self.firsts = np.cumsum([0, *(len(live.segment.ids) for live in self.segments)])
-        # For each segment the passages that are not deleted; None if none was.
+        # Live passages of each segment; None if no passage is deleted.
         self.live: list[PassageMask | None] = [None] * len(self.segments)
-        if any(one.live is not None for one in self.segments):
+        if any(segment.live is not None for segment in self.segments):
             from indexes.passage_mask import PassageMask
 
             self.live = [
-                None if one.live is None else PassageMask(one.live) for one in self.segments
+                None if segment.live is None else PassageMask(segment.live)
+                for segment in self.segments
             ]
 
     @cached_property
     def allowed(self) -> LRUCache[str, list[PassageMask]]:
-        """By filter, the passages that it allows."""
+        """Text of a filter to the passages that it allows, by segment."""
         from cachetools import LRUCache
 
         return LRUCache(_FILTERS)
 
     @cached_property
     def ranks(self) -> RanksCache:
-        """The values of passages, for filters that many values meet."""
+        """Values of passages, for filters that many values meet."""
         from indexes.folder.value_ranks import RanksCache
 
         return RanksCache()
 
 
 class FolderView:
-    """A `View`: what a reader sees while its `FolderReader.view` block lasts, in its own thread."""
+    """A `View`, valid in its thread while the block of `FolderReader.view` lasts."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, commit: Commit) -> None:
         self._folder = folder
@@ -259,18 +264,18 @@ class FolderView:
         return FolderRanking(self.commit, scored, allowed, recall)
 
     def allowed(self, where: Where) -> list[PassageMask]:
-        """For each segment: the live passages that belong to documents that match; remembered."""
+        """Return the live passages of matching documents, by segment; some filters are cached."""
         with self.commit.lock:
-            found = self.commit.allowed.get(where.text)
-        if found is None:
+            masks = self.commit.allowed.get(where.text)
+        if masks is None:
             from indexes.folder.filtering import allowed_passages
 
-            found = allowed_passages(
+            masks = allowed_passages(
                 self._connection, self._folder, self.segments, where, self.commit.ranks
             )
             with self.commit.lock:
-                self.commit.allowed[where.text] = found
-        return found
+                self.commit.allowed[where.text] = masks
+        return masks
 
     def terms_beginning(self, prefix: str, limit: int) -> list[str]:
         return self.commit.bm25.terms_beginning(prefix, limit)
@@ -299,18 +304,18 @@ class FolderView:
         queried = matching is not None
         allowed = commit.live if where is None else self.allowed(where)
         with readable(self._folder):
-            counted = counted_documents(
+            counts_by_segment = counted_documents(
                 self._connection, self.segments, allowed, matching, commit.owners
             )
             for name in names:
                 values = (
-                    found
-                    for one in counted
-                    for found in values_in(self._connection, one, name, commit.ranks)
+                    value
+                    for counts in counts_by_segment
+                    for value in values_in(self._connection, counts, name, commit.ranks)
                 )
                 fields[name] = counted_facet(name, values, limit, queried=queried)
-        matches = sum(len(one.matches) for one in counted) if queried else None
-        return Facets(sum(len(one.documents) for one in counted), matches, fields)
+        matches = sum(len(counts.matches) for counts in counts_by_segment) if queried else None
+        return Facets(sum(len(counts.documents) for counts in counts_by_segment), matches, fields)
 
     def fields(self) -> list[FieldSummary]:
         from indexes.folder.facets import field_summaries
@@ -318,31 +323,37 @@ class FolderView:
         return field_summaries(self._connection, self._folder, self.segments)
 
     def documents_of(self, passages: Sequence[int]) -> dict[int, str]:
-        return dict(self._rows("passage, id", passages))
+        return dict(self._passage_rows("passage, id", passages))
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
-        rows = self._rows(f"passage, start, stop, {self.commit.columns}", passages)
-        found = {}
+        rows = self._passage_rows(f"passage, start, stop, {self.commit.columns}", passages)
+        passages_by_id = {}
         verified = self.commit.verified
         with readable(self._folder):
             for passage, start, stop, *document in rows:
                 _, id_, title, text, metadata, _, outline, checksum = document
                 if passage not in verified:
                     span = (passage, start, stop)
-                    # Most are the only one of their document.
+                    # Most documents have one passage.
                     is_whole = stop - start == len(text)
-                    is_known = is_whole and checksum == document_checksum([span], *document[1:7])
-                    if not is_known and span not in checked_passages(self._connection, document):
+                    is_unaltered = is_whole and checksum == document_checksum(
+                        [span], *document[1:7]
+                    )
+                    if not is_unaltered and span not in checked_passages(
+                        self._connection, document
+                    ):
                         raise ValueError(f"passage {passage} belongs to another document")
                     if len(verified) >= _VERIFIED:
                         verified.clear()
                     verified.add(passage)
                 values = {} if metadata == "{}" else json.loads(metadata)
-                found[passage] = Passage(passage, id_, title, text, values, start, stop, outline)
-        return found
+                passages_by_id[passage] = Passage(
+                    passage, id_, title, text, values, start, stop, outline
+                )
+        return passages_by_id
 
-    def _rows(self, columns: str, passages: Sequence[int]) -> list[tuple[Any, ...]]:
-        """Columns of each passage, its id first, and of its document."""
+    def _passage_rows(self, columns: str, passages: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Return columns of each passage and its document, the passage id first."""
         rows = self._connection.execute(
             f"SELECT {columns} FROM (SELECT value FROM json_each(?)) "  # noqa: S608
             "CROSS JOIN passages ON passage = value CROSS JOIN documents USING (doc)",
@@ -354,17 +365,19 @@ class FolderView:
         return rows
 
     def vectors(self, passages: Sequence[int]) -> NDArray[np.float32]:
-        wanted = np.array(passages, np.int64)
-        found = np.zeros(len(wanted), np.bool_)
+        ids = np.array(passages, np.int64)
+        has_vector = np.zeros(len(ids), np.bool_)
         width = self.segments[0].segment.vectors.shape[1] if self.segments else 0
-        vectors = np.zeros((len(wanted), width), np.float32)
+        vectors = np.zeros((len(ids), width), np.float32)
         for live in self.segments:
-            ids = live.segment.all_ids()
-            here = contained(wanted, ids)
-            vectors[here] = live.segment.vectors_at(np.searchsorted(ids, wanted[here]))
-            found |= here
-        if not found.all():
-            raise damaged_database(self._folder, f"passage {wanted[~found][0]} has no vector")
+            segment_ids = live.segment.all_ids()
+            in_segment = contained(ids, segment_ids)
+            vectors[in_segment] = live.segment.vectors_at(
+                np.searchsorted(segment_ids, ids[in_segment])
+            )
+            has_vector |= in_segment
+        if not has_vector.all():
+            raise damaged_database(self._folder, f"passage {ids[~has_vector][0]} has no vector")
         return vectors
 
     def document(self, id_: str) -> StoredDocument | None:
@@ -374,7 +387,7 @@ class FolderView:
         if where is None:
             return self._documents("ORDER BY id")
         parts = zip(self.segments, self.allowed(where), strict=True)
-        passages = [live.segment.ids[one.positions].tolist() for live, one in parts]
+        passages = [live.segment.ids[mask.positions].tolist() for live, mask in parts]
         return self._documents(
             "WHERE doc IN (SELECT p.doc FROM json_each(?) AS w CROSS JOIN passages AS p "
             "ON p.passage = w.value) ORDER BY id",
@@ -419,36 +432,38 @@ class FolderView:
             "generation": self.generation,
             "deleted_passages": deleted,
             "uncounted_passages": stored_languages(self._connection).uncounted,
-            "waiting_passages": sum(len(one.postings) for one in self.segments if one.is_pending),
+            "waiting_passages": sum(
+                len(live.postings) for live in self.segments if live.is_pending
+            ),
             "segments": [
                 {
-                    "segment": one.segment.number,
-                    "passages": len(one.segment.ids),
-                    **one.segment.structure.to_json(),
-                    "bytes": size_on_disk(one.segment.folder),
+                    "segment": live.segment.number,
+                    "passages": len(live.segment.ids),
+                    **live.segment.structure.to_json(),
+                    "bytes": size_on_disk(live.segment.folder),
                 }
-                for one in self.segments
-                if not one.is_pending
+                for live in self.segments
+                if not live.is_pending
             ],
             "mean_passage_terms": round(self.commit.bm25.statistics.mean_length, 3),
             "bytes": size_on_disk(self._folder),
-            "remains": {str(path): what for path, what in remains(self._folder).items()},
+            "remains": {str(path): remedy for path, remedy in remains(self._folder).items()},
         }
 
     def check_settings(self) -> None:
         check_settings(self.commit.settings, self._folder)
 
     def setting(self, key: str, default: Any = None) -> Any:
-        held = self.commit.settings
-        return default if default is not None and key not in held else json.loads(held[key])
+        settings = self.commit.settings
+        return default if default is not None and key not in settings else json.loads(settings[key])
 
 
 def size_on_disk(folder: Path) -> int:
-    """Bytes of every file below `folder`."""
+    """Sum the bytes of all files below `folder`."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            # A writer's temporary file, or a folder that was replaced, may have just gone.
+            # A temporary file, or a replaced folder, may have been removed meanwhile.
             with suppress(OSError):
                 total += os.stat(os.path.join(parent, name)).st_size
     return total
@@ -456,7 +471,7 @@ def size_on_disk(folder: Path) -> int:
 
 @dataclass(eq=False)
 class FolderRanking:
-    """A `Ranking` of the live passages of one commit, by segment those that a filter allows."""
+    """A `Ranking` of the live passages of one commit, or of those that a filter allows."""
 
     commit: Commit
     bm25: BM25
@@ -467,27 +482,31 @@ class FolderRanking:
         if not self.commit.segments:
             return [NO_CANDIDATES] * len(queries)
         if mode == "bm25":
-            return [self._by_bm25(query, depth) for query in queries]
+            return [self._bm25_candidates(query, depth) for query in queries]
         return [
-            self._scored(query, nearest, mode, depth)
-            for query, nearest in zip(queries, self._nearest(queries, depth), strict=True)
+            self._score_candidates(query, nearest, mode, depth)
+            for query, nearest in zip(queries, self._nearest_positions(queries, depth), strict=True)
         ]
 
-    def _nearest(self, queries: Sequence[Query], depth: int) -> list[list[NDArray[np.int64]]]:
-        """For each query and segment, the positions of the `depth` nearest passages of all."""
+    def _nearest_positions(
+        self, queries: Sequence[Query], depth: int
+    ) -> list[list[NDArray[np.int64]]]:
+        """Return, for each query and segment, the positions of the `depth` nearest passages."""
         vectors = np.stack([query.vector for query in queries if query.vector is not None])
         # A filter never allows a deleted passage.
-        permitted = self.commit.live if self.allowed is None else self.allowed
-        found = []
-        for live, allowed in zip(self.commit.segments, permitted, strict=True):
-            own = live.segment.vectors
+        masks = self.commit.live if self.allowed is None else self.allowed
+        nearest_by_segment = []
+        for live, allowed in zip(self.commit.segments, masks, strict=True):
+            segment_vectors = live.segment.vectors
             guard = live.segment.vectors_guard
-            how = live.segment.structure
-            found.append(how.search(own, vectors, depth, allowed, self.recall, guard))
-        # Places ascend as passage ids do.
+            structure = live.segment.structure
+            nearest_by_segment.append(
+                structure.search(segment_vectors, vectors, depth, allowed, self.recall, guard)
+            )
+        # Places count passages over all segments, and ascend with passage ids.
         firsts = self.commit.firsts
         nearest = []
-        for parts in zip(*found, strict=True):
+        for parts in zip(*nearest_by_segment, strict=True):
             placed = [first + part[0] for first, part in zip(firsts[:-1], parts, strict=True)]
             places = np.concatenate(placed)
             scores = np.concatenate([part[1] for part in parts])
@@ -498,10 +517,10 @@ class FolderRanking:
             nearest.append([best[start:stop] - first for start, stop, first in spans])
         return nearest
 
-    def _scored(
+    def _score_candidates(
         self, query: Query, nearest: Sequence[NDArray[np.int64]], mode: Mode, depth: int
     ) -> Candidates:
-        """The nearest passages and, in the mode ``hybrid``, BM25's best, scored."""
+        """Score the nearest passages and, in the mode ``hybrid``, the best of BM25."""
         terms = self.bm25.query(query.terms if mode == "hybrid" else ())
         matches = terms.search(depth, self.allowed)
         vector = np.asarray(query.vector)
@@ -516,15 +535,15 @@ class FolderRanking:
         complete = sum(map(len, nearest)) < depth
         return Candidates(ids, rounded(dense), bm25, match, complete)
 
-    def _by_bm25(self, query: Query, depth: int) -> Candidates:
+    def _bm25_candidates(self, query: Query, depth: int) -> Candidates:
         matches = self.bm25.query(query.terms).search(depth, self.allowed)
         ids = np.empty(len(matches.scores), np.int64)
         for index, live in enumerate(self.commit.segments):
-            here = matches.segments == index
-            ids[here] = live.segment.ids_at(matches.positions[here])
-        everyone = np.ones(len(ids), np.bool_)
-        none = np.zeros(len(ids))
-        return Candidates(ids, none, matches.scores, everyone, len(ids) < depth)
+            in_segment = matches.segments == index
+            ids[in_segment] = live.segment.ids_at(matches.positions[in_segment])
+        all_match = np.ones(len(ids), np.bool_)
+        no_scores = np.zeros(len(ids))
+        return Candidates(ids, no_scores, matches.scores, all_match, len(ids) < depth)
 
 
 NO_CANDIDATES = Candidates(

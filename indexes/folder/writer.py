@@ -39,7 +39,7 @@ from indexes.folder.filtering import allowed_passages
 from indexes.folder.lock import recover_replacement, writer_lock
 from indexes.folder.segment import (
     LiveSegment,
-    Part,
+    SegmentCost,
     faster_merge,
     live_segments,
     merge_segments,
@@ -49,7 +49,7 @@ from indexes.folder.segment import (
     write_segment,
 )
 from indexes.folder.value_ranks import RanksCache
-from indexes.metadata import metadata_json, values_of
+from indexes.metadata import metadata_json
 from indexes.protocol import (
     NewDocument,
     Stage,
@@ -63,12 +63,12 @@ from indexes.vectors.library import FLAT
 from indexes.vectors.segment_structure import buildable_choice
 
 LOG = logging.getLogger(__name__)
-# Passages that wait in the database at most: what readers load after each commit in about 10 ms.
+# Most passages that wait in the database: readers load them after each commit in about 10 ms.
 PENDING_LIMIT = 512
 
 
 class FolderWriter:
-    """The one `Writer` of an index folder, a context manager; it upgrades the format."""
+    """The only `Writer` of an index folder, a context manager; it upgrades the format."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ class FolderWriter:
         self._stack.close()
 
     def setting(self, key: str, default: Any = None) -> Any:
-        held = read_settings(self._connection, key)
-        return default if default is not None and not held else json.loads(held[key])
+        settings = read_settings(self._connection, key)
+        return default if default is not None and not settings else json.loads(settings[key])
 
     def record(self, key: str, value: Any) -> None:
         with storage_errors(self.folder), transaction(self._connection):
@@ -134,7 +134,7 @@ class FolderWriter:
         tokens: Iterable[Sequence[str]],
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> bool:
-        """Add or replace documents in one step; returns whether a segment was written."""
+        """Add or replace documents in one commit; return whether a segment was written."""
         passages = sum(len(document.spans) for document in documents)
         if len(vectors) != passages:
             raise ValueError(f"expected vectors of {passages} passages, found {len(vectors)}")
@@ -143,17 +143,17 @@ class FolderWriter:
         return not waits
 
     def flush(self) -> None:
-        """Make the passages that wait in the database a segment."""
+        """Write the passages that wait in the database into a segment."""
         if rows.count_pending(self._connection):
             self._commit([], np.empty((0, 0), np.float32), [], {}, waits=False)
 
     def store_partial_vectors(self, digests: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
         with storage_errors(self.folder), transaction(self._connection):
-            rows.keep_vectors(self._connection, digests, vectors)
+            rows.write_partial_vectors(self._connection, digests, vectors)
 
     def partial_vectors(self, digests: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
         with storage_errors(self.folder), readable(self.folder):
-            return rows.kept_vectors(self._connection, digests)
+            return rows.read_partial_vectors(self._connection, digests)
 
     def delete_partial_vectors(self) -> None:
         with storage_errors(self.folder), transaction(self._connection):
@@ -168,12 +168,15 @@ class FolderWriter:
 
     def delete_where(self, where: Where) -> int:
         with storage_errors(self.folder):
-            live = live_segments(self.folder, self._connection)
-            allowed = allowed_passages(self._connection, self.folder, live, where, RanksCache())
-        ids = [one.segment.ids_at(some.positions) for one, some in zip(live, allowed, strict=True)]
+            segments = live_segments(self.folder, self._connection)
+            allowed = allowed_passages(self._connection, self.folder, segments, where, RanksCache())
+        ids = [
+            segment.segment.ids_at(mask.positions)
+            for segment, mask in zip(segments, allowed, strict=True)
+        ]
         passages = json.dumps([passage for part in ids for passage in part.tolist()])
-        chosen = "SELECT doc FROM passages WHERE passage IN (SELECT value FROM json_each(?))"
-        return self._delete(chosen, [passages])
+        query = "SELECT doc FROM passages WHERE passage IN (SELECT value FROM json_each(?))"
+        return self._delete(query, [passages])
 
     def delete_unseen(self) -> int:
         return self._delete("SELECT doc FROM documents WHERE doc NOT IN (SELECT doc FROM touched)")
@@ -182,32 +185,32 @@ class FolderWriter:
         return int(self._connection.execute("SELECT count(*) FROM touched").fetchone()[0])
 
     def merge(self, stage: Stage = no_progress) -> int:
-        """Merge segments as `next_merge` says; returns how many were read."""
+        """Merge segments as `next_merge` says; return how many were read."""
         merged = 0
         while True:
-            live = self.segments()
-            sizes = [len(one.segment.ids) for one in live]
-            dead = [one.deleted for one in live]
-            chosen = next_merge(sizes, dead)
-            if chosen is None:
+            segments = self.segments()
+            sizes = [len(segment.segment.ids) for segment in segments]
+            deleted_counts = [segment.deleted for segment in segments]
+            span = next_merge(sizes, deleted_counts)
+            if span is None:
                 return merged
-            self.replace(live[chosen.start : chosen.stop], stage=stage)
-            merged += len(chosen)
+            self.replace(segments[span.start : span.stop], stage=stage)
+            merged += len(span)
 
     def optimize_after_run(self, added: int, stage: Stage = no_progress) -> int:
-        """The merge at the end of a run that adds passages, if `faster_merge` finds one."""
+        """Merge at the end of a run if `faster_merge` finds a merge; return how many were read."""
         if not self._faster_merge(added):
             return 0
         self.flush()
-        chosen = self._faster_merge(added)
-        if chosen:
-            self.replace(chosen, stage=stage)
-        return len(chosen)
+        segments = self._faster_merge(added)
+        if segments:
+            self.replace(segments, stage=stage)
+        return len(segments)
 
     def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
-        """Make all segments one with another search structure, which later merges give, too."""
-        # Refused before anything is written.
-        _choice(self.segments(), structures)
+        """Merge all segments into one with another search structure, which later merges keep."""
+        # Refuses an impossible structure before anything is written.
+        _structure_choice(self.segments(), structures)
         self.flush()
         live = self.segments()
         self.replace(live, structures, stage)
@@ -226,28 +229,28 @@ class FolderWriter:
             self._bump_generation()
 
     def compact(self, stage: Stage = no_progress, *, erase: bool = False) -> int:
-        """Make all segments one, drop what is deleted, repair values, give space back.
+        """Merge all segments, drop deleted passages, repair values, and free disk space.
 
-        With `erase`, no file of the folder holds a byte of what was deleted afterwards.
+        With `erase`, no file of the folder holds a byte of a deleted document afterwards.
         """
         self._repair_values()
         if erase:
             self.delete_partial_vectors()
         self.flush()
         live = self.segments()
-        needed = len(live) > 1 or any(one.deleted for one in live)
-        if not needed and live and not live[0].segment.structure.reasons:
-            needed = _choice(live, self.structures).name != FLAT
-        if needed:
+        is_needed = len(live) > 1 or any(segment.deleted for segment in live)
+        if not is_needed and live and not live[0].segment.structure.reasons:
+            is_needed = _structure_choice(live, self.structures).name != FLAT
+        if is_needed:
             self.replace(live, stage=stage)
         with storage_errors(self.folder):
             if erase:
                 self._connection.execute(
                     "DELETE FROM fields WHERE field NOT IN (SELECT field FROM metadata_values)"
                 )
-            # For a while a second copy of the database is needed.
+            # Needs space for a second copy of the database.
             self._connection.execute("VACUUM")
-            # What was deleted stays in the log until no reader needs it.
+            # Deleted content stays in the log until no reader needs it.
             kind = "TRUNCATE" if erase else "PASSIVE"
             (busy, *_) = self._connection.execute(f"PRAGMA wal_checkpoint({kind})").fetchone()
         if erase and busy:
@@ -256,19 +259,19 @@ class FolderWriter:
                 "what was deleted is found no more, but its bytes are still in the log; end that "
                 "program and run the same command again"
             )
-        return len(live) if needed else 0
+        return len(live) if is_needed else 0
 
     @property
     def structures(self) -> StructureSettings:
-        """Which search structure merged segments get."""
+        """Search structure of merged segments."""
         # An index of an earlier release has no such setting.
         return StructureSettings(**self.setting("structures", {}))
 
     def segments(self) -> tuple[LiveSegment, ...]:
-        """The live segments, oldest passages first, without the passages that wait."""
+        """Return the live segments, oldest passages first, without waiting passages."""
         with storage_errors(self.folder), readable(self.folder):
             live = live_segments(self.folder, self._connection)
-        return tuple(one for one in live if not one.is_pending)
+        return tuple(segment for segment in live if not segment.is_pending)
 
     def replace(
         self,
@@ -276,10 +279,10 @@ class FolderWriter:
         structures: StructureSettings | None = None,
         stage: Stage = no_progress,
     ) -> None:
-        """Put one segment of their live passages, or none, in the place of neighboring ones."""
+        """Replace neighboring segments by one of their live passages, or by none."""
         number = int(self.setting("next_segment"))
-        choice = _choice(live, structures or self.structures)
-        passages = _live_passages(live)
+        choice = _structure_choice(live, structures or self.structures)
+        passages = _count_live_passages(live)
         if choice.name != FLAT:
             LOG.info(
                 "%s: merging %s passages and building their search structure (%s), which takes up "
@@ -290,29 +293,29 @@ class FolderWriter:
         if passages:
             folder = segment_folder(self.folder, number)
             manifest = merge_segments(folder, live, structures or self.structures, stage)
-        old = [one.segment.number for one in live]
+        old_numbers = [segment.segment.number for segment in live]
         with storage_errors(self.folder), readable(self.folder):
             with transaction(self._connection):
                 self._connection.executemany(
-                    "DELETE FROM segments WHERE segment = ?", [(one,) for one in old]
+                    "DELETE FROM segments WHERE segment = ?", [(old,) for old in old_numbers]
                 )
                 self._connection.executemany(
                     "DELETE FROM tombstones WHERE passage BETWEEN ? AND ?",
-                    [one.segment.ends for one in live if one.deleted],
+                    [segment.segment.ends for segment in live if segment.deleted],
                 )
                 if manifest is not None:
                     self._name_segment(number, passages, manifest)
                     positions = merged_positions(live)
-                    sources = dict(zip(old, positions, strict=True))
+                    sources = dict(zip(old_numbers, positions, strict=True))
                     metadata_values.merge_values(self._connection, number, sources)
-                metadata_values.drop_values(self._connection, old)
+                metadata_values.drop_values(self._connection, old_numbers)
                 if structures is not None:
                     write_setting(self._connection, "structures", asdict(structures))
                 self._bump_generation()
             self._remove_orphans()
 
     def _faster_merge(self, added: int) -> Sequence[LiveSegment]:
-        """The segments to merge for faster queries, if any."""
+        """Return the segments to merge for faster queries; empty if there are none."""
         live = self.segments()
         structures = self.structures
 
@@ -320,11 +323,14 @@ class FolderWriter:
             dimensions = live[0].segment.vectors.shape[1]
             return buildable_choice(structures, passages, dimensions).name == FLAT
 
-        parts = [
-            Part(_live_passages([one]), one.segment.structure.structure is None) for one in live
+        costs = [
+            SegmentCost(
+                _count_live_passages([segment]), segment.segment.structure.structure is None
+            )
+            for segment in live
         ]
-        chosen = faster_merge(parts, added, is_scanned)
-        return live[chosen.start : chosen.stop] if chosen else ()
+        span = faster_merge(costs, added, is_scanned)
+        return live[span.start : span.stop] if span else ()
 
     def _commit(
         self,
@@ -335,7 +341,7 @@ class FolderWriter:
         *,
         waits: bool,
     ) -> None:
-        """Commit an addition that waits in the database, or a segment with what waited before."""
+        """Commit documents that wait in the database, or a segment with all waiting passages."""
         first = int(self.setting("next_passage"))
         number = int(self.setting("next_segment"))
         ids = np.arange(first, first + len(vectors), dtype=np.int64)
@@ -363,7 +369,7 @@ class FolderWriter:
             if manifest is not None:
                 self._name_segment(number, len(ids), manifest)
                 with readable(self.folder):
-                    self._write_values(number, ids)
+                    metadata_values.write_stored_values(self._connection, number, ids)
             self._bump_generation()
 
     def _change_documents(
@@ -388,30 +394,12 @@ class FolderWriter:
                 if (change := rows.replace_metadata(self._connection, id_, value)) is not None
             ]
             if changes:
-                self._change_values(changes)
+                segments = [live.segment for live in self.segments()]
+                metadata_values.apply_changes(self._connection, segments, changes)
         write_setting(self._connection, "next_passage", passage)
 
-    def _write_values(self, segment: int, ids: NDArray[np.int64]) -> None:
-        stored = rows.stored_metadata(self._connection, int(ids[0]), int(ids[-1]))
-        positions = {passage: i for i, passage in enumerate(ids.tolist())}
-        found = values_of(([positions[passage]], value) for passage, value in stored)
-        metadata_values.write_values(self._connection, segment, found)
-
-    def _change_values(self, changes: Sequence[rows.MetadataChange]) -> None:
-        names = {name for change in changes for name in change.after}
-        metadata_values.register_fields(self._connection, names)
-        for live in self.segments():
-            placed = []
-            for change in changes:
-                passages = np.array(change.passages, np.int64)
-                positions = live.segment.positions_of(passages).tolist()
-                if positions:
-                    placed.append(change._replace(passages=positions))
-            if placed:
-                metadata_values.change_values(self._connection, live.segment.number, placed)
-
     def _repair_values(self) -> None:
-        """Read the values of metadata from the documents again, where a stored one was altered."""
+        """Read the values of metadata from the documents again if a stored row was altered."""
         with storage_errors(self.folder), readable(self.folder):
             if not metadata_values.are_sound(self._connection):
                 with transaction(self._connection):
@@ -421,13 +409,12 @@ class FolderWriter:
 
     def _rebuild_values(self) -> None:
         with readable(self.folder):
-            metadata_values.rebuild_values(
-                self._connection, [one.segment for one in self.segments()]
-            )
+            segments = [live.segment for live in self.segments()]
+            metadata_values.rebuild_values(self._connection, segments)
 
-    def _delete(self, chosen: str, parameters: Sequence[Any] = ()) -> int:
+    def _delete(self, query: str, parameters: Sequence[Any] = ()) -> int:
         with storage_errors(self.folder), transaction(self._connection):
-            deleted = rows.delete_selected(self._connection, chosen, parameters)
+            deleted = rows.delete_selected(self._connection, query, parameters)
             rows.change_languages(self._connection, deleted=deleted.languages)
             self._bump_generation()
         return deleted.documents
@@ -442,15 +429,15 @@ class FolderWriter:
         write_setting(self._connection, "generation", int(self.setting("generation")) + 1)
 
     def _remove_orphans(self) -> None:
-        named = self._connection.execute("SELECT segment FROM segments")
-        remove_unnamed_segments(self.folder, [number for (number,) in named])
+        segment_rows = self._connection.execute("SELECT segment FROM segments")
+        remove_unnamed_segments(self.folder, [number for (number,) in segment_rows])
 
 
-def _live_passages(live: Sequence[LiveSegment]) -> int:
-    return sum(len(one.segment.ids) - one.deleted for one in live)
+def _count_live_passages(segments: Sequence[LiveSegment]) -> int:
+    return sum(len(segment.segment.ids) - segment.deleted for segment in segments)
 
 
-def _choice(live: Sequence[LiveSegment], structures: StructureSettings) -> Choice:
-    """The structure that the live passages of some segments get together."""
-    dimensions = live[0].segment.vectors.shape[1] if live else 1
-    return buildable_choice(structures, _live_passages(live), dimensions)
+def _structure_choice(segments: Sequence[LiveSegment], structures: StructureSettings) -> Choice:
+    """Return the structure for the live passages of these segments together."""
+    dimensions = segments[0].segment.vectors.shape[1] if segments else 1
+    return buildable_choice(structures, _count_live_passages(segments), dimensions)

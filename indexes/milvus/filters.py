@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from indexes.errors import FilterError
-from indexes.filters.grammar import Comparison, Expression, Joined, Not, Scalar
+from indexes.filters.grammar import Expression, FieldComparison, Joined, Not, Scalar
 from indexes.protocol import Expansion, Term
 
 # Milvus compares numbers as floats, which are exact below it.
@@ -64,7 +64,7 @@ def text_literal(text: str) -> str:
     return '"' + text.replace("\n", "\\n").replace("\r", "\\r") + '"'
 
 
-def _compare(node: Comparison, *, is_negated: bool) -> str:
+def _compare(node: FieldComparison, *, is_negated: bool) -> str:
     """Return the expression for a comparison, with the condition that the field exists."""
     is_own = node.field.own
     column = node.field.names[0] if is_own else field_column(*node.field.names)

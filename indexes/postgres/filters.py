@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from indexes.filters.grammar import Comparison, Expression, Joined, Not, Scalar
+from indexes.filters.grammar import Expression, FieldComparison, Joined, Not, Scalar
 from indexes.metadata import metadata_json
 
 # Up to so many values are looked up one by one in the index of the metadata.
@@ -69,7 +69,7 @@ def _join(operator: str, parts: Sequence[SqlCondition]) -> SqlCondition:
     return SqlCondition(f"({text})", tuple(value for part in parts for value in part.parameters))
 
 
-def _compare(comparison: Comparison) -> SqlCondition:
+def _compare(comparison: FieldComparison) -> SqlCondition:
     if comparison.field.own:
         return _compare_own(comparison)
     names = comparison.field.names
@@ -91,7 +91,7 @@ def _compare(comparison: Comparison) -> SqlCondition:
     return SqlCondition(f"(({value}) = ANY(%s::jsonb[]))", (*names, literals))
 
 
-def _compare_own(comparison: Comparison) -> SqlCondition:
+def _compare_own(comparison: FieldComparison) -> SqlCondition:
     """Return the condition for the document's own id or title, which is a string."""
     column = "d.id" if comparison.field.names[0] == "id" else "d.title"
     value = f"to_jsonb({column})"

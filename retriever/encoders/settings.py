@@ -147,7 +147,7 @@ class EncoderSettings:
     static: Static | None = open_setting(
         "Combine word vectors this way instead of running a model, whose input embeddings are "
         "the word vectors.",
-        shown="run the model",
+        default_text="run the model",
         source="SIF: Arora et al. 2017; uSIF: Ethayarajh 2018; p-mean: Rücklé et al. 2018",
     )
     layers: str | None = open_setting(
@@ -167,7 +167,7 @@ class EncoderSettings:
     pooling: Pooling | None = open_setting(
         "How the vectors of the word pieces become one.",
         meaning="mean",
-        shown="the model's own",
+        default_text="the model's own",
         source="Ma et al. 2019",
         section=TRANSFORMER,
     )
@@ -177,7 +177,7 @@ class EncoderSettings:
     head: bool | None = open_setting(
         "Apply the model's own pooler or projection after pooling.",
         meaning=False,
-        shown="if the model's files name a projection",
+        default_text="if the model's files name a projection",
         source="Hosseini et al. 2023",
         section=TRANSFORMER,
     )
@@ -189,20 +189,20 @@ class EncoderSettings:
         "models that were trained for it.",
         low=1,
         high=GREATEST,
-        shown="all of them",
+        default_text="all of them",
         source="Kusupati et al. 2022, Matryoshka",
     )
     query_prompt: str | None = open_setting(
-        "Text put before each query.", meaning="", shown="the model's own"
+        "Text put before each query.", meaning="", default_text="the model's own"
     )
     passage_prompt: str | None = open_setting(
-        "Text put before each passage.", meaning="", shown="the model's own"
+        "Text put before each passage.", meaning="", default_text="the model's own"
     )
     max_length: int | None = open_setting(
         "Window in word pieces, special tokens and prompt included.",
         low=SHORTEST_WINDOW,
         high=GREATEST,
-        shown="the model's own",
+        default_text="the model's own",
     )
     backend: Backend | None = open_setting(
         "What runs the model; auto takes the fastest that is installed.",
@@ -217,7 +217,7 @@ class EncoderSettings:
     )
     wk_preset: WKPreset | None = open_setting(
         "SBERT-WK: as in the paper or as in the released code.",
-        shown="paper",
+        default_text="paper",
         source="Wang and Kuo 2020",
         section=SBERT_WK,
     )
@@ -225,7 +225,7 @@ class EncoderSettings:
         "SBERT-WK: number of neighboring layers on each side.",
         low=1,
         high=GREATEST,
-        shown="2",
+        default_text="2",
         source=_WK + "Eqs. 5 and 7",
         section=SBERT_WK,
     )
@@ -233,7 +233,7 @@ class EncoderSettings:
         "SBERT-WK: lowest hidden state that is fused.",
         low=0,
         high=GREATEST,
-        shown="a third of the depth",
+        default_text="a third of the depth",
         source=_WK + "Sec. IV-B",
         section=SBERT_WK,
     )
@@ -241,13 +241,13 @@ class EncoderSettings:
         "SBERT-WK: weight of alignment against novelty.",
         low=0,
         high=1,
-        shown="0.5",
+        default_text="0.5",
         source=_WK + "Eq. 9",
         section=SBERT_WK,
     )
     wk_variance: WKVariance | None = open_setting(
         "SBERT-WK: hidden states whose variance weights a word.",
-        shown="the preset's",
+        default_text="the preset's",
         source=_WK + "Eq. 12",
         section=SBERT_WK,
     )

@@ -54,7 +54,7 @@ class FusionSettings:
         "Weight of the embeddings in convex fusion; BM25 has the rest.",
         low=0,
         high=1,
-        shown=f"{DEFAULT_WEIGHT:g}, or less by the encoder's fit",
+        default_text=f"{DEFAULT_WEIGHT:g}, or less by the encoder's fit",
         section="Ranking",
     )
     normalization: Normalization = setting(
@@ -137,7 +137,7 @@ class SearchSettings(Checked):
         low=0,
         high=1,
         low_open=True,
-        shown="0.95",
+        default_text="0.95",
     )
     raw: bool = setting(
         True,

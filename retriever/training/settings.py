@@ -38,10 +38,14 @@ class SamplingSettings:
         section="Training",
     )
     count: int | None = setting(
-        None, "Number of negatives per question and epoch.", low=1, shown="all", section="Training"
+        None,
+        "Number of negatives per question and epoch.",
+        low=1,
+        default_text="all",
+        section="Training",
     )
     positives: int | None = setting(
-        None, "Maximum number of positives per question and epoch.", low=1, shown="all"
+        None, "Maximum number of positives per question and epoch.", low=1, default_text="all"
     )
     batch: int = setting(32, "Number of questions per step.", low=1)
 
@@ -137,7 +141,7 @@ class EncoderTrainingSettings(FineTuningSettings):
         None,
         "Loss: softmax over labels, squared error of the cosine, multiple negatives ranking, or "
         "pairwise hinge.",
-        shown="nli for labels, sts for scores, else mnr",
+        default_text="nli for labels, sts for scores, else mnr",
         section="Training",
     )
     scale: float = setting(

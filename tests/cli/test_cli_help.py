@@ -188,7 +188,9 @@ def test_shown_defaults_are_those_of_the_library():
 @dataclass(frozen=True)
 class Fruit:
     kind: str = "apple"
-    count: int | None = setting(None, "Number.", low=1, high=9, shown="many", section="Input")
+    count: int | None = setting(
+        None, "Number.", low=1, high=9, default_text="many", section="Input"
+    )
     ripe: bool = setting(True, "Ripe.")
     weight: float = setting(0.5, "Weight in kg.", low=0, low_open=True)
 

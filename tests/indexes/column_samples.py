@@ -8,7 +8,7 @@ import pytest
 
 from indexes.filters.grammar import compile_where
 from indexes.folder import filtering
-from indexes.folder.filtering import STORED, evaluated, matching_passages
+from indexes.folder.filtering import STORED, evaluate_filter, matching_passages
 from indexes.folder.view import FolderReader
 from tests.indexes.index_samples import document
 
@@ -53,7 +53,7 @@ def matching_ids(connection, text):
     def masks(condition):
         return np.isin(passages, matching_passages(connection, STORED, condition))
 
-    mask = evaluated(compile_where(text).expression, masks)
+    mask = evaluate_filter(compile_where(text).expression, masks)
     return sorted(np.array(passages, np.int64)[mask].tolist())
 
 

@@ -25,7 +25,7 @@ class Plain:
     rate: float | None = setting(None, "Speed.", low=0, low_open=True, meaning=2.5)
     free: float = setting(0.0, "Any number.")
     min_size: int = setting(3, "Pieces.", low=1, high=GREATEST)
-    on: bool | None = setting(None, "Whether.", shown="if it pays", section="rare")
+    on: bool | None = setting(None, "Whether.", default_text="if it pays", section="rare")
     name_: str = setting("", "Label.")
     undeclared: int = 0
 

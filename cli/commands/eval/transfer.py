@@ -49,7 +49,7 @@ class ProtocolOptions:
         None,
         "senteval: the splits of each set, or nested folds. bert-lc: divisions of the whole set "
         "into 85% and 15%.",
-        shown="senteval; bert-lc with --layers-search",
+        default_text="senteval; bert-lc with --layers-search",
         section="Training",
     )
     layers_search: bool = setting(

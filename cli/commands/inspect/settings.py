@@ -30,7 +30,7 @@ def settings_command(words: tuple[str, ...], as_json: bool) -> None:
             {
                 "key": setting_.key,
                 "values": setting_.expected,
-                "default": setting_.shown,
+                "default": setting_.default_text,
                 "meaning": setting_.description,
                 "source": setting_.source,
             }
@@ -39,7 +39,7 @@ def settings_command(words: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps(facts, ensure_ascii=False))
         return
     for setting_ in settings:
-        default = f"; default: {setting_.shown}" if setting_.shown else ""
+        default = f"; default: {setting_.default_text}" if setting_.default_text else ""
         say(f"{setting_.key}: {setting_.expected}{default}", err=False)
         source = f" ({setting_.source})" if setting_.source else ""
         say(f"    {setting_.description}{source}", err=False)

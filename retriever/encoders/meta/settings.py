@@ -68,32 +68,32 @@ class MetaSettings:
         None,
         "Number of dimensions of the result; conc and avg have no choice.",
         low=1,
-        shown="those of the widest source",
+        default_text="those of the widest source",
         section="Training",
     )
     pooling: WordPooling | None = setting(
         None,
         "How word vectors become one.",
-        shown="max for sup and unsup, else mean",
+        default_text="max for sup and unsup, else mean",
         section="Training",
     )
     level: Level | None = setting(
         None,
         "Combine word vectors, or vectors of whole texts.",
-        shown="word if every source has word vectors",
+        default_text="word if every source has word vectors",
         section="Training",
     )
     regularization: float | None = setting(
         None,
         "gcca: regularization of each source's covariance, as a multiple of its mean variance.",
         low=0,
-        shown="10",
+        default_text="10",
     )
     sample: int | None = setting(
         None,
         "Maximum number of texts of CORPUS to read, drawn at random.",
         low=1,
-        shown="100000, for unsup 20000",
+        default_text="100000, for unsup 20000",
     )
     seed: int = setting(0, "Random seed of all that is drawn.", low=0, section="Training")
     training: UnsupSettings = field(default_factory=UnsupSettings)

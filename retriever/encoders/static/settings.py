@@ -39,14 +39,14 @@ class FitSettings(Checked):
 
     sample: int = setting(100_000, _SAMPLE, low=1)
     components: int | None = setting(
-        None, "Number of components to remove.", low=0, shown="1 for sif, 5 for usif"
+        None, "Number of components to remove.", low=0, default_text="1 for sif, 5 for usif"
     )
     a: float | None = setting(
         None,
         "SIF's smoothing parameter; usif computes its own.",
         low=0,
         low_open=True,
-        shown="0.001",
+        default_text="0.001",
     )
     seed: int = setting(0, "Random seed of the sample.")
 

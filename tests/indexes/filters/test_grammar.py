@@ -12,8 +12,8 @@ from indexes.filters.grammar import (
     MAX_COMPARISONS,
     MAX_NESTING,
     MAX_PATH,
-    Comparison,
     Field,
+    FieldComparison,
     Joined,
     Not,
     compile_where,
@@ -35,7 +35,7 @@ A, B, C = (Field((name,)) for name in "abc")
 
 
 def exists(field):
-    return Comparison(field, "exists")
+    return FieldComparison(field, "exists")
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def exists(field):
         ("a exists", exists(A)),
         ("a != null", exists(A)),
         ("a = null", Not(exists(A))),
-        ("a == 'x'", Comparison(A, "in", ("x",))),
+        ("a == 'x'", FieldComparison(A, "in", ("x",))),
         ("a in (null)", Not(exists(A))),
-        ("a in ('x', null, 2)", Joined("or", (Comparison(A, "in", ("x", 2)), Not(exists(A))))),
+        ("a in ('x', null, 2)", Joined("or", (FieldComparison(A, "in", ("x", 2)), Not(exists(A))))),
         ("not a = null", exists(A)),
-        ("a <> 1.5", Comparison(A, "!=", (1.5,))),
-        ("a like 'x%'", Comparison(A, "like", ("x%",))),
-        ("a contains 'x'", Comparison(A, "contains", ("x",))),
-        ("a.b >= 'x'", Comparison(Field(("a", "b")), ">=", ("x",))),
-        ("id < 'x'", Comparison(Field(("id",), own=True), "<", ("x",))),
-        ("`id` < 'x'", Comparison(Field(("id",)), "<", ("x",))),
+        ("a <> 1.5", FieldComparison(A, "!=", (1.5,))),
+        ("a like 'x%'", FieldComparison(A, "like", ("x%",))),
+        ("a contains 'x'", FieldComparison(A, "contains", ("x",))),
+        ("a.b >= 'x'", FieldComparison(Field(("a", "b")), ">=", ("x",))),
+        ("id < 'x'", FieldComparison(Field(("id",), own=True), "<", ("x",))),
+        ("`id` < 'x'", FieldComparison(Field(("id",)), "<", ("x",))),
         ("title.a exists", exists(Field(("title", "a")))),
         ("not a exists", Not(exists(A))),
         ("not not a exists", exists(A)),
@@ -66,7 +66,7 @@ def exists(field):
             "a exists or b exists and c exists",
             Joined("or", (exists(A), Joined("and", (exists(B), exists(C))))),
         ),
-        ("a = -" + "0" * 5000 + "7", Comparison(A, "in", (-7,))),
+        ("a = -" + "0" * 5000 + "7", FieldComparison(A, "in", (-7,))),
         ("not " * 10_001 + "a exists", Not(exists(A))),
     ],
 )

@@ -18,7 +18,7 @@ from indexes.folder.segment import (
     FACTOR,
     FLOOR,
     GROWTH,
-    Part,
+    SegmentCost,
     faster_merge,
     next_merge,
     open_segment,
@@ -232,7 +232,7 @@ def test_next_merge_is_none_or_the_smallest_needed_range():
 
 
 LIMIT = 50_000
-PARTS = st.lists(st.builds(Part, st.integers(0, 400_000), st.booleans()), max_size=8)
+PARTS = st.lists(st.builds(SegmentCost, st.integers(0, 400_000), st.booleans()), max_size=8)
 
 
 def is_scanned(passages):
@@ -241,7 +241,7 @@ def is_scanned(passages):
 
 def after(parts, merge):
     merged = sum(part.passages for part in parts[merge.start : merge.stop])
-    left = [Part(merged, is_scanned(merged))] if merged else []
+    left = [SegmentCost(merged, is_scanned(merged))] if merged else []
     return [*parts[: merge.start], *left, *parts[merge.stop :]]
 
 
@@ -269,19 +269,27 @@ def test_faster_merge_saves_a_quarter_of_query_cost_within_its_read_limit(parts,
     ("parts", "added", "expected"),
     [
         # A bulk run, and the same one resumed after it was killed in the merge.
-        ([Part(65_536, True), Part(65_536, True), Part(17_506, True)], 148_578, range(3)),
-        ([Part(65_536, True), Part(65_536, True), Part(17_506, True)], 0, range(3)),
-        ([Part(65_536, True)], 65_536, range(1)),
+        (
+            [SegmentCost(65_536, True), SegmentCost(65_536, True), SegmentCost(17_506, True)],
+            148_578,
+            range(3),
+        ),
+        (
+            [SegmentCost(65_536, True), SegmentCost(65_536, True), SegmentCost(17_506, True)],
+            0,
+            range(3),
+        ),
+        ([SegmentCost(65_536, True)], 65_536, range(1)),
         # A few passages beside many.
-        ([Part(1_000_000, False), Part(1000, True)], 1000, None),
-        ([Part(1_000_000, False), *[Part(1000, True)] * 6], 1000, range(1, 7)),
+        ([SegmentCost(1_000_000, False), SegmentCost(1000, True)], 1000, None),
+        ([SegmentCost(1_000_000, False), *[SegmentCost(1000, True)] * 6], 1000, range(1, 7)),
         # As many as are there, and far fewer.
-        ([Part(148_578, False), Part(60_000, True)], 60_000, range(2)),
-        ([Part(1_000_000, False), Part(60_000, True)], 60_000, range(1, 2)),
+        ([SegmentCost(148_578, False), SegmentCost(60_000, True)], 60_000, range(2)),
+        ([SegmentCost(1_000_000, False), SegmentCost(60_000, True)], 60_000, range(1, 2)),
         # Several slow runs of one small corpus.
-        ([Part(3000, True)] * 5, 15_000, range(5)),
-        ([Part(40_000, True), Part(8000, True)], 8000, None),
-        ([Part(10, True)], 10, None),
+        ([SegmentCost(3000, True)] * 5, 15_000, range(5)),
+        ([SegmentCost(40_000, True), SegmentCost(8000, True)], 8000, None),
+        ([SegmentCost(10, True)], 10, None),
         ([], 0, None),
     ],
 )
