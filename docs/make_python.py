@@ -97,7 +97,8 @@ def _settings(owner: Any) -> Iterator[str]:
     for one in declared.values():
         values = f"; {one.expected}" if one.expected != "text" else ""
         source = f"; {one.source}" if one.source else ""
-        yield f"- `{one.name}`: {_prose(one.description)} Default: {one.default_text}{values}{source}."
+        default = f"Default: {one.default_text}{values}{source}."
+        yield f"- `{one.name}`: {_prose(one.description)} {default}"
     yield ""
 
 

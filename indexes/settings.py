@@ -130,7 +130,7 @@ def setting(
 ) -> Any:
     """A field of a dataclass that is a setting; its annotation says the kind and the choices."""
     declared = Setting(
-        description, default, meaning, shown, source, section, low, high, low_open, high_open
+        description, default, meaning, default_text, source, section, low, high, low_open, high_open
     )
     return field(default=default, metadata={_SETTING: declared})
 

@@ -23,6 +23,6 @@ def optional_fields(kind: Any) -> dict[str, Setting]:
     Their default is None; `shown` is still the default of the dataclass.
     """
     return {
-        name: replace(declared, default=None, words=declared.shown, optional=True)
+        name: replace(declared, default=None, words=declared.default_text, optional=True)
         for name, declared in declared_settings(kind).items()
     }

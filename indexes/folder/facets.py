@@ -77,7 +77,8 @@ def values_in(
     """Yield values of a field in a segment with their documents and matches; may repeat a value."""
     live = counted.live
     (name, *_) = parse_field(name)
-    segment, size = live.segment.number, len(live.segment.ids)
+    segment = live.segment.number
+    size = len(live.segment.ids)
     if live.is_pending or format_version(connection) < VALUES_SINCE:
         yield from _document_values(connection, counted, counted.documents, name)
         return

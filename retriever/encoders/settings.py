@@ -142,7 +142,7 @@ class EncoderSettings:
     model: str | None = open_setting(
         "Model folder, name of a bundled model, hub id, file of word vectors or of ready vectors "
         "(.npy), or URL#NAME of an embeddings service.",
-        shown=DEFAULT_MODEL,
+        default_text=DEFAULT_MODEL,
     )
     static: Static | None = open_setting(
         "Combine word vectors this way instead of running a model, whose input embeddings are "

@@ -74,7 +74,7 @@ def _request_field(setting: Setting) -> tuple[Any, Any]:
     # The Python API refuses a wrong normalization, with status 400.
     has_choices = setting.choices and setting.name != "normalization"
     kind: Any = Literal[setting.choices] if has_choices else setting.kind
-    default = f"; {setting.shown} by default" if setting.shown else ""
+    default = f"; {setting.default_text} by default" if setting.default_text else ""
     text = f"{setting.description} Expected: {setting.expected}{default}."
     return kind | None, Field(None, description=text)
 

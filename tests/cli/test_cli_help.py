@@ -162,7 +162,7 @@ def test_shown_defaults_are_those_of_the_library():
     from retriever.search import FusionSettings, SearchSettings
 
     options = {option.name: getattr(option, "show_default", None) for option in ALL["query"].params}
-    others = {option.name: option.shown for option in other_settings(ALL["query"]).values()}
+    others = {option.name: option.default_text for option in other_settings(ALL["query"]).values()}
     both = {**options, **others}
     defaults = {name: value for name, value in both.items() if value and value is not True}
     search, fusion, bm25 = SearchSettings(), FusionSettings(), BM25Settings()
@@ -224,7 +224,7 @@ def test_settings_reach_the_command_as_one_value(sell):
     assert sell() == Fruit(weight=0.25)
     fruit = sell("--count", "3", "--set", "ripe=no", "--set", "weight=2", "--kind", "fig")
     assert fruit == Fruit("fig", 3, False, 2.0)
-    assert {one.key: one.shown for one in other_settings(sell.command).values()} == {
+    assert {one.key: one.default_text for one in other_settings(sell.command).values()} == {
         "ripe": "yes",
         "weight": "0.25",
     }

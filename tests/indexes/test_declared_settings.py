@@ -55,8 +55,8 @@ def test_declared_settings_have_kind_default_and_key_in_field_order():
     assert [name for name, setting in DECLARED.items() if setting.optional] == ["rate", "on"]
     assert DECLARED["kind"].choices == ("mean", "max", "cls")
     assert [setting.key for setting in DECLARED.values()][-3:] == ["min-size", "on", "name"]
-    shown_texts = [setting.shown for setting in DECLARED.values()]
-    assert shown_texts == ["mean", "0.5", "2.5", "0.0", "3", "if it pays", ""]
+    shown_texts = [setting.default_text for setting in DECLARED.values()]
+    assert shown_texts == ["mean", "0.5", "2.5", "0", "3", "if it pays", ""]
     assert DECLARED["rate"].meaning == 2.5
     assert (DECLARED["kind"].source, DECLARED["on"].section) == ("Ma et al. 2019", "rare")
 
