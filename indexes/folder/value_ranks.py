@@ -83,7 +83,7 @@ class RanksCache:
         )
 
     @cachedmethod(
-        attrgetter("_held"),
+        attrgetter("_ranks"),
         key=lambda _, connection, segment, field, size: (segment, field),
         lock=attrgetter("_lock"),
     )
