@@ -17,15 +17,6 @@ from indexes.files import whole_file as whole_file
 from indexes.files import whole_files as whole_files
 from indexes.files import whole_folder as whole_folder
 from indexes.files import write_lines as write_lines
-from indexes.filters.grammar import Where as Where
-from indexes.filters.grammar import compile_where as compile_where
-from indexes.filters.grammar import filter_of_fields as filter_of_fields
-from indexes.filters.grammar import id_forms as id_forms
-from indexes.filters.grammar import parse_field as parse_field
-from indexes.filters.grammar import point_at as point_at
-from indexes.filters.grammar import type_mismatch as type_mismatch
-from indexes.filters.grammar import written_field as written_field
-from indexes.filters.grammar import written_value as written_value
 from indexes.folder.connection import SOURCES_FILE as SOURCES_FILE
 from indexes.folder.lock import remains as remains
 from indexes.folder.lock import remove_index as remove_index

@@ -11,10 +11,10 @@ from indexes import Mode as Mode
 from indexes import Store as Store
 from indexes import StructureSettings as StructureSettings
 from indexes import open_store as open_store
-from indexes import point_at as point_at
 from indexes import remains as remains
 from indexes import snapshot_index as snapshot_index
 from indexes import verify as verify
+from indexes.filters import point_at as point_at
 from retriever.documents.analyzer import Analyzer as Analyzer
 from retriever.documents.analyzer import AnalyzerSettings as AnalyzerSettings
 from retriever.documents.document import Document as Document

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from synthetic import DIMENSIONS, blocks, percentiles, queries, timed
 
-from indexes import NewDocument, Query, Store, View, compile_where, open_store
+from indexes import NewDocument, Query, Store, View, open_store
+from indexes.filters import compile_where
 from retriever import SearchSettings
 from retriever.search.engine import ranked_hits
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexes import compile_where, id_forms
+from indexes.filters import compile_where, id_forms
 from retriever.documents.document import is_id, metadata_fault, plain_metadata
 from retriever.errors import BadInputError, ConfigError, FilterError, require_several
 from retriever.index.indexing.passage_texts import stored_texts
@@ -16,7 +16,8 @@ from retriever.index.sources.memory import SourceMemory, memory_path
 from retriever.search.settings import CALIBRATION
 
 if TYPE_CHECKING:
-    from indexes import Stage, Where, Writer
+    from indexes import Stage, Writer
+    from indexes.filters import Where
     from retriever.index.writer_access import WriterAccess
     from retriever.search.calibration import Calibration
     from retriever.search.opened import OpenedIndex

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from indexes import id_forms, no_progress, open_store
+from indexes import no_progress, open_store
+from indexes.filters import id_forms
 from retriever.documents.document import AnyDocument, Document, is_id
 from retriever.encoders.encoder import Encoder, ModelChoice, wrap_encoder
 from retriever.errors import ConfigError, require_several, unknown_name

@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from indexes import LANGUAGES, id_forms
+from indexes import LANGUAGES
+from indexes.filters import id_forms
 from retriever.documents.document import Document, document_of, is_id
 from retriever.errors import BadInputError
 from retriever.search.opened import read_structures, uncounted_passages

@@ -8,7 +8,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from indexes import Query, compile_where, parse_field
+from indexes import Query
+from indexes.filters import compile_where, parse_field
 from retriever.documents.document import document_of
 from retriever.documents.passages import passage_text
 from retriever.errors import ConfigError, require_several

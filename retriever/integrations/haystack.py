@@ -14,7 +14,8 @@ from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 from haystack.utils.filters import document_matches_filter
 
-from indexes import BM25Settings, written_field, written_value
+from indexes import BM25Settings
+from indexes.filters import written_field, written_value
 from retriever import documents as stored
 from retriever.index.index import Index
 from retriever.index.indexing.embedded_documents import ReadyDocument

@@ -16,7 +16,7 @@ from langchain_core.vectorstores import VectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import NDArray
 
-from indexes import filter_of_fields
+from indexes.filters import filter_of_fields
 from retriever import documents as stored
 from retriever.errors import ConfigError, unexpected_keyword
 from retriever.index.index import Index

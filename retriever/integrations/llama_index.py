@@ -24,7 +24,7 @@ from llama_index.core.vector_stores.utils import (
     node_to_metadata_dict,
 )
 
-from indexes import filter_of_fields, written_field, written_value
+from indexes.filters import filter_of_fields, written_field, written_value
 from retriever.documents.document import Document
 from retriever.errors import ConfigError
 from retriever.index.index import Index

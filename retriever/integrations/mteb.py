@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from mteb.models.model_meta import ModelMeta
 
-from indexes import written_value
+from indexes.filters import written_value
 from retriever.documents.document import Document
 from retriever.encoders.settings import EncoderSettings
 from retriever.errors import ConfigError

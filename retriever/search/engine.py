@@ -26,7 +26,8 @@ from retriever.search.fusion import best_passages, ranking_scores, ranks
 from retriever.search.settings import DEFAULT_WEIGHT, FIT, SearchSettings
 
 if TYPE_CHECKING:
-    from indexes import Candidates, Passage, Query, View, Where
+    from indexes import Candidates, Passage, Query, View
+    from indexes.filters import Where
 
 # Whether nobody waits any more for the search of this thread; None if it cannot be cancelled.
 _IS_CANCELLED: ContextVar[Callable[[], bool] | None] = ContextVar("is_cancelled", default=None)

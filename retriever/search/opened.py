@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
 from weakref import WeakValueDictionary
 
-from indexes import LANGUAGES, StructureSettings, type_mismatch
+from indexes import LANGUAGES, StructureSettings
+from indexes.filters import type_mismatch
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, reconcile_settings
 from retriever.documents.passages import EARLIER, Context, PassageSettings
 from retriever.encoders.encoder import Encoder, probe_lists
@@ -25,7 +26,8 @@ from retriever.errors import (
 from retriever.search.settings import CALIBRATION, FIT
 
 if TYPE_CHECKING:
-    from indexes import Store, View, Where
+    from indexes import Store, View
+    from indexes.filters import Where
     from retriever.encoders.encoder import ModelChoice
     from retriever.rerankers.head import QueryMap
     from retriever.search.synonyms import Synonyms

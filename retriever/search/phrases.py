@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable
 from itertools import chain, combinations
 from typing import TYPE_CHECKING
 
-from indexes import BM25Settings, Query, compile_where, written_value
+from indexes import BM25Settings, Query
+from indexes.filters import compile_where, written_value
 from retriever.documents.division import normalize
 from retriever.documents.files import kind_of
 from retriever.documents.outline import read_outline
@@ -21,7 +22,8 @@ from retriever.documents.passages import label_text
 from retriever.search.syntax import UNSPACED
 
 if TYPE_CHECKING:
-    from indexes import View, Where
+    from indexes import View
+    from indexes.filters import Where
     from retriever.documents.analyzer import Analyzer
     from retriever.search.syntax import ParsedQuery
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from indexes import compile_where, written_value
+from indexes.filters import compile_where, written_value
 from retriever.documents.division import normalize
 from retriever.errors import ConfigError, FilterError
 from retriever.search.engine import Hit, check_cancelled, hit_of
 
 if TYPE_CHECKING:
-    from indexes import StoredDocument, View, Where
+    from indexes import StoredDocument, View
+    from indexes.filters import Where
     from retriever.search.engine import PassageFilter
     from retriever.search.settings import SearchSettings
 

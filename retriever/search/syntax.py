@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from indexes import BM25Settings, Query
 
 if TYPE_CHECKING:
-    from indexes import Mode, Term, View, Where
+    from indexes import Mode, Term, View
+    from indexes.filters import Where
     from retriever.documents.analyzer import Analyzer
 
 # A phrase, at the beginning of the text or after white space. Straight quotation marks may enclose

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic_core import to_json
 
-from indexes import compile_where
+from indexes.filters import compile_where
 from retriever.errors import BadInputError, EncoderMismatchError
 from retriever.index.index import Index
 from retriever.search.engine import Hit, check_cancelled

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from test_expansions import brute_force, document_of
 
-from indexes import Expansion, compile_where, open_store
+from indexes import Expansion, open_store
 from indexes.bm25.formulas import LABEL, LABEL_WEIGHT
 from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
+from indexes.filters import compile_where
 from indexes.milvus import store as store_module
 from indexes.milvus.connection import call
 from indexes.protocol import Query

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from indexes import NewDocument, compile_where
+from indexes import NewDocument
 from indexes.errors import SourceError
+from indexes.filters import compile_where
 from indexes.metadata import metadata_json
 from indexes.postgres.filters import decode_metadata, encode_metadata, sql_condition
 from tests.indexes.store_samples import DIMENSIONS, open_view

@@ -9,9 +9,10 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from indexes import NewDocument, Query, StructureSettings, compile_where, open_store
+from indexes import NewDocument, Query, StructureSettings, open_store
 from indexes.bm25.formulas import BM25Settings
 from indexes.errors import ConfigError
+from indexes.filters import compile_where
 from indexes.postgres import ranking as ranking_module
 from indexes.postgres.ranking import check_structures, wants_graph
 from indexes.postgres.view import PostgresView
