@@ -89,7 +89,7 @@ SETS = [
             ("3", 'What is "it"?', ARTICLE, {"7_2": 1, "7_10": 1}),
             ("1", "Why?", "12_0", {"12_0": 1}),
         ],
-        {one: f"passage {one[2:]} of 7" for one in ARTICLE.split()}
+        {id_: f"passage {id_[2:]} of 7" for id_ in ARTICLE.split()}
         | {"12_0": 'the "only" \u2028é'},
     ),
     (

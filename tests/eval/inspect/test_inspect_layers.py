@@ -112,7 +112,7 @@ def test_truncated_texts_are_counted_and_reported():
     ]
 
 
-def test_offsets_are_those_of_the_text_without_its_prompt():
+def test_piece_offsets_ignore_the_prompt():
     ((text, states),) = Inspection(FakeStates(prompt="say: "), ["some text"])
     assert (text, states.pieces[1:3]) == ("some text", ["say", ":"])
     words = [text[a:b].lower() for a, b in states.spans]

@@ -114,7 +114,7 @@ def test_the_table_has_the_groups_beside_each_other():
 
 
 @pytest.mark.parametrize("start", ["", "::start-layer=0"])
-def test_the_weights_of_a_text_are_those_of_its_encoder(tiny_models, start):
+def test_inspected_weights_equal_those_of_the_encoder(tiny_models, start):
     form, messages = f"{tiny_models['bert']}::max-length=8{start}", []
     inspection = inspect_weights("w1 w2", form, notify=messages.append)
     encoder = Encoder.load(f"{form}::fusion=sbert-wk")

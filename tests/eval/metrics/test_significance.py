@@ -69,7 +69,7 @@ def test_holm_is_the_step_down_procedure(p_values):
 
 
 @pytest.mark.parametrize("queries", [2, 3, 4, 5, 6, 12, 300])
-def test_an_interval_of_a_mean_is_that_of_scipy(queries):
+def test_mean_interval_equals_scipys_t_interval(queries):
     values = np.random.default_rng(5).uniform(0.45, 0.55, queries)
     expected = stats.t.interval(0.95, queries - 1, values.mean(), stats.sem(values))
     assert mean_interval(values, 0) == pytest.approx(expected, rel=1e-3)
@@ -86,7 +86,7 @@ def test_an_interval_of_a_mean_is_that_of_scipy(queries):
         ([0.25], -1, -1, 1),
     ],
 )
-def test_an_interval_of_a_mean_ends_at_the_range_of_the_values(values, least, low, high):
+def test_mean_interval_is_clipped_to_the_range_of_the_values(values, least, low, high):
     interval = mean_interval(np.array(values), least)
     assert interval == (interval[0] if low is None else low, interval[1] if high is None else high)
 

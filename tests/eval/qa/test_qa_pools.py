@@ -62,7 +62,7 @@ def test_hardest_returns_the_best_irrelevant_passages():
 
 
 class TestRankBM25:
-    def test_scores_are_those_of_the_package_with_its_own_defaults(self):
+    def test_rank_bm25_scores_equal_the_package_with_its_defaults(self):
         questions = made_set()
         bm25 = RankBM25(questions.passages, PLAIN)
         np.testing.assert_allclose(bm25.scores(questions.questions), okapi(questions), atol=1e-12)
@@ -82,7 +82,7 @@ class TestRankBM25:
         assert bm25.best("y", 1) == [("a", 0)]
 
 
-def test_cosines_are_those_of_the_vectors_in_the_order_of_the_pairs(fake_encoder):
+def test_pair_cosines_follow_the_order_of_the_pairs(fake_encoder):
     questions = made_set()
     scores = embed_pairs([fake_encoder], questions, None)[0].cosines()
     left, right = (fake_encoder.encode(texts) for texts in questions.pairs())

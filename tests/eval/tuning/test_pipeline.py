@@ -37,7 +37,10 @@ def test_every_knob_value_survives_writing_and_reading_a_pipeline(knob, value, t
 
 def test_resetting_a_knob_restores_the_defaults():
     pipeline = Pipeline().put(**{"search.bm25.k1": 2.0, "encoder.layers": "0,6"})
-    assert [one.name for one in turned_knobs(pipeline, Pipeline())] == ["k1", "layers"]
+    assert [turned_knob.name for turned_knob in turned_knobs(pipeline, Pipeline())] == [
+        "k1",
+        "layers",
+    ]
     for knob in turned_knobs(pipeline, Pipeline()):
         pipeline = knob.set_value(pipeline, knob.value(Pipeline()))
     assert pipeline == Pipeline()

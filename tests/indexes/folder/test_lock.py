@@ -198,7 +198,7 @@ def test_an_exchange_cut_short_leaves_one_whole_folder_under_the_name(current, n
     assert (content(current), content(new)) == ("old", "new")
 
 
-def test_recovery_leaves_alone_what_is_no_index_or_is_being_replaced(tmp_path):
+def test_recovery_skips_other_folders_and_running_replacements(tmp_path):
     recover_replacement(Path("/"))
     # A writer may remove what a reader is just looking at.
     assert foreign_files(tmp_path / "gone") == []
@@ -213,7 +213,7 @@ def test_recovery_leaves_alone_what_is_no_index_or_is_being_replaced(tmp_path):
     assert content(aside_of(tmp_path / "other")) == "old"
 
 
-def test_what_killed_processes_left_beside_an_index_is_named(tmp_path, current):
+def test_leftovers_of_killed_processes_beside_an_index_are_listed(tmp_path, current):
     def killed():
         with whole_folder(tmp_path / "snapshot"):
             os._exit(9)

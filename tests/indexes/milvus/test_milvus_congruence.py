@@ -117,7 +117,7 @@ def test_milvus_answers_as_the_folder_does(pair):
     assert pair.compared > 100
 
 
-def test_filters_select_what_they_say_or_are_refused(pair):
+def test_milvus_filters_agree_with_an_independent_evaluator_or_are_refused(pair):
     _, other = pair.both
     documents = [{"id": d.id, "title": d.title, "metadata": d.metadata} for d in other]
     chance, answered = random.Random(0), 0

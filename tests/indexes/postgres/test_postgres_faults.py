@@ -46,7 +46,7 @@ def end_sessions(server: PostgresServer) -> None:
         )
 
 
-def test_a_lost_connection_is_one_line_and_what_follows_connects_again(store, postgres_server):
+def test_lost_connection_is_one_error_and_the_next_call_reconnects(store, postgres_server):
     with closing(store.reader()) as reader:
         with store.writer() as writer:
             writer.commit(*documents(["a"]))

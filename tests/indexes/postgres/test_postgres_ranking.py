@@ -74,9 +74,7 @@ def test_dense_recall_under_a_filter_is_high(view, vectors, share):
     assert hits / total >= 0.95
 
 
-def test_the_graph_answers_unfiltered_queries_and_a_scan_those_that_ask_for_everything(
-    view, vectors, monkeypatch
-):
+def test_graph_answers_unfiltered_queries_and_a_scan_exhaustive_ones(view, vectors, monkeypatch):
     statements = []
     for name in ("_search_graph", "_scan"):
         original = getattr(ranking_module.PostgresRanking, name)
