@@ -176,7 +176,7 @@ def ties(folder: Path, passages: int) -> Iterator[tuple[str, str]]:
 
 
 def _writer(folder: Path) -> FolderWriter:
-    """Of a new index of the default encoder, which is never asked."""
+    """Open a writer of a new index with the default encoder, which is never called."""
     Index.create(folder).close()
     return FolderWriter(folder)
 

@@ -103,7 +103,7 @@ def _encoders(form: str, model: str, data: Path, work: Path) -> tuple[str, str]:
 
 
 def measure(data: Path, sts: str, scifact: str) -> dict[str, Any]:
-    """What one encoder reaches; in this process, for the sake of its memory."""
+    """Measure one encoder in this process, so that peak memory is its own."""
     from retriever import Encoder
 
     warnings.simplefilter("ignore")

@@ -103,7 +103,7 @@ def damaged(content: bytes, share: float, chance: random.Random) -> bytes:
 
 
 def read(content: bytes, text: str) -> tuple[str, str]:
-    """Whether bytes are read right, wrong or refused, and in which encoding."""
+    """Return whether bytes are read right, wrong or refused, and the encoding."""
     try:
         decoded = decode(content)
     except UnicodeDecodeError:

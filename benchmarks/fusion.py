@@ -1,4 +1,4 @@
-"""What fusion costs: SBERT-WK beside the forward pass, and the search over all sets of layers.
+"""Cost of layer fusion: SBERT-WK beside the forward pass, and the search over all sets of layers.
 
     python benchmarks/fusion.py [--texts N ...] [--turns N] [--threads N]
     python benchmarks/fusion.py --layers

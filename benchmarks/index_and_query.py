@@ -100,7 +100,7 @@ def _st_prepare(kind: str, model: Path) -> None:
 
 
 def _st_index(kind: str, texts: list[str], folder: Path, model: Path) -> None:
-    """As a user of sentence-transformers, FAISS and bm25s would."""
+    """Index as a user of sentence-transformers, FAISS and bm25s would."""
     import bm25s
     import faiss
     import Stemmer
@@ -347,7 +347,7 @@ def _left_out(name: str, errors: str) -> None:
 def _build_all(
     systems: Sequence[str], corpus: Path, work: Path, pythons: dict[str, str], rounds: int
 ) -> dict[str, list[tuple[float, int]]]:
-    """Of each system, for each round: seconds and peak bytes of indexing."""
+    """Return seconds and peak bytes of indexing for each system and round."""
     measurements: dict[str, list[tuple[float, int]]] = {name: [] for name in systems}
     for _ in range(rounds):
         for name in systems:
@@ -365,7 +365,7 @@ def _build_all(
 def _query_all(
     systems: Sequence[str], work: Path, pythons: dict[str, str], rounds: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Of each system, for each round: what `query` measures."""
+    """Return the measurements of the step `query` for each system and round."""
     measurements: dict[str, list[dict[str, Any]]] = {
         name: [] for name in systems if name not in list(OURS)[1:]
     }

@@ -1,4 +1,4 @@
-"""What each mechanism that exists for speed gains: the same searches with it and without it.
+"""Gain of each mechanism that exists for speed: the same searches with it and without it.
 
     python benchmarks/mechanisms.py [--sizes 10000 100000] [--queries 100]
 

@@ -37,7 +37,7 @@ WORDS_OF_A_QUERY = 6
 
 
 class Search(BaseModel):
-    """What the plain app is asked."""
+    """A request to the plain app."""
 
     query: str
     k: int = K
@@ -45,7 +45,7 @@ class Search(BaseModel):
 
 @dataclass
 class Load:
-    """What clients saw: seconds of answers, errors, seconds in all, the service's CPU seconds."""
+    """Latencies and errors that clients saw, total seconds, and the service's CPU seconds."""
 
     seconds: list[float] = field(default_factory=list)
     errors: int = 0

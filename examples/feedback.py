@@ -1,4 +1,4 @@
-"""What pseudo-relevance feedback is worth: Rocchio on vectors, RM3 on terms.
+"""Gain of pseudo-relevance feedback: Rocchio on vectors, RM3 on terms.
 
     python examples/feedback.py $RETRIEVER_DATA/scifact [SET...]
 

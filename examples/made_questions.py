@@ -1,4 +1,4 @@
-"""How well questions made from a corpus rank systems, beside questions that people asked.
+"""Compare how questions made from a corpus and questions that people asked rank systems.
 
     python examples/made_questions.py $RETRIEVER_DATA/wikiqa [SET...] [--split SPLIT]
 

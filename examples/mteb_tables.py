@@ -37,7 +37,7 @@ CUTS = (1, 2, 3, 5, 10, 20, 100, 1000)
 
 
 def metadata_of(questions: QuestionSet, language: str) -> TaskMetadata:
-    """What MTEB wants to know about a task."""
+    """Return the metadata of a task for MTEB."""
     ranks_pools = any(question.candidates for question in questions.questions)
     words = (word.capitalize() for word in questions.name.replace("_", " ").split())
     return TaskMetadata(

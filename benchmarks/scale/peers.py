@@ -60,7 +60,7 @@ class Task:
     def least_effort(
         self, ask: Callable[[NDArray[np.float32]], Iterable[Any]], use: Callable[[int], object]
     ) -> dict[str, Any]:
-        """As `dense`, with the least effort that reaches the recall."""
+        """Measure `dense` with the least effort that reaches the recall."""
         measurements: dict[str, Any] = {}
         for effort in EFFORTS:
             use(effort)
@@ -215,7 +215,7 @@ def lancedb(task: Task) -> dict[str, Any]:
 
 
 def as_they_are(rows: Any) -> Any:
-    """What txtai calls for vectors."""
+    """Return `rows` unchanged: txtai calls this function to embed texts."""
     return rows
 
 

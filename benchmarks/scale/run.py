@@ -78,7 +78,7 @@ def _ours(folder: Path, size: int, arguments: argparse.Namespace) -> Iterator[tu
 
 
 def _step(threads: int | None, limit: float | None, script: str, *arguments: object) -> Any:
-    """What a step prints, or why there is nothing."""
+    """Return the output of a step, or the reason why there is none."""
     environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
     if threads:
         environment["OMP_NUM_THREADS"] = str(threads)
@@ -161,7 +161,7 @@ def _as_peer(results: Results) -> Results:
 
 
 def _cell(results: Results, path: str, form: Callable[[Any], str]) -> str:
-    """What is found at a path, or nothing."""
+    """Format the value at a path of the results, or return an empty cell."""
     value: Any = results
     for name in path.split("/"):
         if name not in value:

@@ -271,7 +271,7 @@ def test_create_refuses_a_folder_whose_database_is_missing(index, fate):
 
 
 def test_files_of_another_commit(index, tmp_path):
-    """Of equal size or not; a database from before a deletion alone is one older commit."""
+    """Files of another commit are damage; a database from before a deletion is an older commit."""
     before = examine_index(index)
     later = Path(shutil.copytree(index, tmp_path / "later"))
     SWEPT["delete"].perform(later)

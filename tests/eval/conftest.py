@@ -1,4 +1,4 @@
-"""What tests of evaluations share."""
+"""Fixtures and helpers that tests of evaluations share."""
 
 from collections import Counter
 from xml.etree import ElementTree

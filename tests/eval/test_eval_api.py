@@ -1,4 +1,4 @@
-"""What `import eval` promises: experiments as functions, and nothing heavy at import."""
+"""Promises of `import eval`: experiments as functions, and nothing heavy at import."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What `examples/agent` tells agents and their programs to run."""
+"""The commands and settings of `examples/agent` work."""
 
 import json
 import re

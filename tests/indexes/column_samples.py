@@ -1,4 +1,4 @@
-"""What a filter allows by the documents' own rows, and whether documents were read for it."""
+"""Passages that a filter allows by the documents' rows, and a guard against reading documents."""
 
 import sqlite3
 from contextlib import closing, contextmanager

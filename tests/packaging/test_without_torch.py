@@ -1,4 +1,4 @@
-"""What searching needs neither has torch nor takes it where it is installed."""
+"""Indexing and searching neither need torch nor import it where it is installed."""
 
 import json
 import os

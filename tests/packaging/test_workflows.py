@@ -1,4 +1,4 @@
-"""What GitHub and Docker run is pinned, and names what the project has."""
+"""Workflows and containers are pinned and name targets and commands that exist."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What a user of the whole API writes; `mypy --strict` must accept it. It is never run."""
+"""A script of a user of the whole API; `mypy --strict` must accept it. It is never run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What encoders are trained and chosen on: every kind of data, and how it is divided."""
+"""Training and dev data of encoders: every kind of data, and its division."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What is recommended and written after a search: only what gains, or what the limits need."""
+"""Recommended and written settings after a search: those that gain or that the limits need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong between an index and its server: one line each, and nothing lost or torn."""
+"""Faults between an index and its server are one line each and lose or tear nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is given to a GPU where FAISS finds one; a stand-in for FAISS on a GPU computes it here."""
+"""Structures that are built on a GPU if FAISS finds one; here a stand-in computes on the CPU."""
 
 from types import SimpleNamespace
 

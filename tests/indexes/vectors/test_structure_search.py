@@ -164,7 +164,7 @@ def test_mapped_vectors_and_fortran_order_queries_are_searched(tmp_path):
 
 @pytest.mark.parametrize("name", ["hnsw", "ivf-sq8"])
 def test_search_among_many_equal_vectors_needs_no_exact_scan(tmp_path, name, exact_scans):
-    """Of the lists near to equal vectors, all but one are empty."""
+    """All lists near the equal vectors are empty but one."""
     vectors = VECTORS[:6000].copy()
     equal = np.sort(np.random.default_rng(7).permutation(6000)[:3000])
     vectors[equal] = vectors[equal[0]]
