@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import assert_refused, printed_json, printed_lines
-from tests.retriever.index.moving_samples import word_vectors
+from tests.retriever.index.collection_samples import word_vectors
 
 RECORDS = [
     {"id": "b", "title": "w5", "text": "w1 w2 w3", "year": 2020},

@@ -15,7 +15,7 @@ from retriever import Index
 from retriever.index import watched
 from tests.cli.conftest import assert_refused, printed_json, printed_lines
 from tests.retriever.documents.source_samples import DAMAGED, write
-from tests.retriever.index.moving_samples import word_vectors
+from tests.retriever.index.collection_samples import word_vectors
 
 COUNTS = {"skipped": 0, "problems": [], "files_left_out": {}, "outdated": 0, "postponed": 0}
 

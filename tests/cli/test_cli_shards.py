@@ -14,7 +14,7 @@ import time
 import pytest
 
 from tests.cli.conftest import assert_refused, printed_json
-from tests.retriever.index.moving_samples import choice_of, word_vectors
+from tests.retriever.index.collection_samples import choice_of, word_vectors
 
 RECORDS = [{"id": f"d{n}", "text": f"w{n} apples", "year": 2000 + n} for n in range(7)]
 

@@ -12,7 +12,7 @@ from retriever.errors import ConfigError, StorageError
 from retriever.files import check_output
 
 
-def held(folder: Path) -> dict[str, str]:
+def contents_of(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
@@ -31,13 +31,13 @@ def test_a_folder_appears_and_is_replaced_as_a_whole(
     Path("link").symlink_to("made")
     for folder, name in ((tmp_path / "made", "a"), (tmp_path / "link", "b"), (Path("made"), "c")):
         check(folder)
-        before = held(folder) if folder.exists() else None
+        before = contents_of(folder) if folder.exists() else None
         with whole_folder(folder) as new:
             (new / name).write_text(name)
             (new / "thing.json").touch()
-            assert (held(folder) if folder.exists() else None) == before
+            assert (contents_of(folder) if folder.exists() else None) == before
             assert new.absolute().parent == tmp_path
-        assert held(tmp_path / "made") == {name: name, "thing.json": ""}
+        assert contents_of(tmp_path / "made") == {name: name, "thing.json": ""}
         assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "made"]
     assert Path("link").is_symlink()
 
@@ -57,7 +57,7 @@ def test_error_while_writing_folder_keeps_old_folder(tmp_path, error, expected, 
             raise error
         assert [path.name for path in tmp_path.iterdir()] == names
         (tmp_path / "made").mkdir(exist_ok=True)
-        assert held(tmp_path / "made") == {}
+        assert contents_of(tmp_path / "made") == {}
 
 
 @pytest.mark.parametrize("holds", [None, [], ["thing.json"], ["thing.json", "more"]])

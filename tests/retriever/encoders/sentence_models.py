@@ -65,14 +65,14 @@ def sentence_transformer(folder):
     return SentenceTransformer(str(folder), device="cpu")
 
 
-def theirs(folder, texts=TEXTS):
+def sentence_transformers_vectors(folder, texts=TEXTS):
     """Return the vectors of sentence-transformers for the same folder."""
     return sentence_transformer(folder).encode(
         list(texts), normalize_embeddings=True, show_progress_bar=False
     )
 
 
-def refused(folder, asked="", error=ConfigError):
+def refusal_of(folder, asked="", error=ConfigError):
     """Return the one-line message with which a model is refused."""
     with pytest.raises(error) as caught:
         load(folder, asked)

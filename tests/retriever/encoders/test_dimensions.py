@@ -16,14 +16,14 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 FEWER = 5
 
 
-def ours(folder, asked=f"::dimensions={FEWER}"):
+def load_truncated(folder, asked=f"::dimensions={FEWER}"):
     return Encoder.load(f"{folder}{asked}", device="cpu")
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_vectors_are_those_of_truncate_dim(backend, make):
     folder = make(pooling(), dense(7))
-    encoder = ours(folder, f"::backend={backend}::dimensions={FEWER}")
+    encoder = load_truncated(folder, f"::backend={backend}::dimensions={FEWER}")
     model = sentence_transformer(folder)
     model.truncate_dim = FEWER
     for normalize in (True, False):
@@ -37,18 +37,23 @@ def test_vectors_are_those_of_truncate_dim(backend, make):
 def test_every_kind_of_encoder_truncates_to_dimensions(folders, tmp_path):
     table = tmp_path / "vectors.txt"
     table.write_text("a 1 2 3\nb 4 6 8\n")
-    found = ours(table, "::static=average::normalize=no::dimensions=2").encode(["a b", "c"])
+    found = load_truncated(table, "::static=average::normalize=no::dimensions=2").encode(
+        ["a b", "c"]
+    )
     np.testing.assert_allclose(found, [[2.5, 4], [0, 0]])
     np.save(tmp_path / "ready.npy", np.array([[3, 4, 5]], np.float32))
     (tmp_path / "ready.texts.jsonl").write_text('"a"\n')
-    found = ours(tmp_path / "ready.npy", "::dimensions=2").encode(["a"])
+    found = load_truncated(tmp_path / "ready.npy", "::dimensions=2").encode(["a"])
     np.testing.assert_allclose(found, [[0.6, 0.8]], rtol=1e-6)
 
 
 def test_fingerprint_changes_only_with_fewer_dimensions(folders):
-    whole, named = ours(folders("bert"), ""), ours(folders("bert"), f"::dimensions={WIDTH}")
+    whole, named = (
+        load_truncated(folders("bert"), ""),
+        load_truncated(folders("bert"), f"::dimensions={WIDTH}"),
+    )
     assert whole.spec == named.spec
-    fewer = ours(folders("bert"))
+    fewer = load_truncated(folders("bert"))
     assert f"::dimensions={FEWER}" in str(fewer.spec)
     assert len({one.spec.fingerprint for one in (whole, fewer)}) == 2
 
@@ -80,7 +85,7 @@ def test_index_keeps_dimensions_setting(folders, tmp_path, retriever):
 )
 def test_dimensions_out_of_range_are_refused_in_one_line(number, expected, folders):
     with pytest.raises(ConfigError, match=expected) as caught:
-        ours(folders("bert"), f"::dimensions={number}")
+        load_truncated(folders("bert"), f"::dimensions={number}")
     assert "\n" not in str(caught.value)
 
 

@@ -30,7 +30,7 @@ from retriever.errors import (
     ModelError,
     RetrieverError,
 )
-from tests.retriever.encoders.sentence_models import theirs
+from tests.retriever.encoders.sentence_models import sentence_transformers_vectors
 
 PROSE = """
 The ferry that crosses the strait every morning, except when the fog is thick, carries more letters
@@ -62,7 +62,7 @@ CUT = f"{len(OVER_LONG)} of {len(TEXTS)} texts are longer than the window of 256
 
 @pytest.fixture(scope="module")
 def reference():
-    return theirs(find_model(DEFAULT_MODEL).path, TEXTS)
+    return sentence_transformers_vectors(find_model(DEFAULT_MODEL).path, TEXTS)
 
 
 def test_texts_get_the_vectors_of_sentence_transformers(minilm, reference):

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DEPTHS = st.integers(1, 24)
 
 
-def refused(parse, *arguments, **options):
+def refusal_of(parse, *arguments, **options):
     """Return the one-line message with which settings are refused."""
     with pytest.raises(ConfigError) as caught:
         parse(*arguments, **options)
@@ -109,17 +109,17 @@ def test_settings_alone_are_put_over_a_model():
     ],
 )
 def test_a_setting_that_is_given_twice_is_refused_by_name(text, options, key):
-    assert refused(parse_encoder, text, **options).startswith(f"{key}: given twice")
+    assert refusal_of(parse_encoder, text, **options).startswith(f"{key}: given twice")
 
 
 @pytest.mark.parametrize("name", ["pooler", "Layers", "max_length", "", " layers", "model"])
 def test_an_unknown_setting_or_preset_is_refused_with_those_that_there_are(name):
-    message = refused(parse_encoder, f"m::{name}=1")
+    message = refusal_of(parse_encoder, f"m::{name}=1")
     assert f"unknown setting {name!r}" in message
     assert all(re.search(rf"\b{one.key}\b", message) for one in encoder_keys())
-    message = refused(parse_encoder, f"m::{name}")
+    message = refusal_of(parse_encoder, f"m::{name}")
     assert all(part in message for part in [*PRESETS, repr(name)])
-    assert refused(EncoderSettings, model="").startswith("model: expected")
+    assert refusal_of(EncoderSettings, model="").startswith("model: expected")
 
 
 GREAT = "9" * 5000
@@ -169,7 +169,7 @@ GREAT = "9" * 5000
     ],
 )
 def test_impossible_values_and_combinations_are_refused_by_name(settings, refusal):
-    assert refused(parse_encoder, f"m::{settings}").startswith(refusal)
+    assert refusal_of(parse_encoder, f"m::{settings}").startswith(refusal)
 
 
 def test_the_keys_of_the_text_form_are_listed_with_their_meaning_default_and_source():
@@ -246,8 +246,8 @@ def test_layer_expression_resolves_to_layers_and_canonical_form(expression, name
 )
 def test_malformed_layer_expression_is_refused_with_examples(expression):
     messages = {
-        refused(resolve_layers, expression, 12),
-        refused(EncoderSettings, layers=expression),
+        refusal_of(resolve_layers, expression, 12),
+        refusal_of(EncoderSettings, layers=expression),
     }
     (message,) = messages
     assert message.startswith("layers: expected last, last4, all, numbers such as 0,6 or a range")
@@ -257,7 +257,7 @@ def test_malformed_layer_expression_is_refused_with_examples(expression):
 def test_a_layer_out_of_range_is_refused_with_the_range(depth, beyond):
     for layer in (depth + beyond, -depth - 1 - beyond):
         for expression in (f"{layer}", f"0,{layer}" if layer > 0 else f"{layer}..0"):
-            message = refused(resolve_layers, expression, depth)
+            message = refusal_of(resolve_layers, expression, depth)
             assert f"0 (embeddings) to {depth}, or -{depth + 1} to -1, found {layer}" in message
 
 
@@ -272,4 +272,4 @@ def test_a_layer_out_of_range_is_refused_with_the_range(depth, beyond):
     ],
 )
 def test_layers_that_a_model_cannot_give_are_refused(expression, refusal):
-    assert refused(resolve_layers, expression, 12).startswith(f"layers: {refusal}")
+    assert refusal_of(resolve_layers, expression, 12).startswith(f"layers: {refusal}")

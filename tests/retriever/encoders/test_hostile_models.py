@@ -22,7 +22,7 @@ def changed(folders, tmp_path, name, file, **values):
     return folder
 
 
-def refused(folder, settings=""):
+def refusal_of(folder, settings=""):
     """Load and use a model with at most 1 GiB more memory; return the one-line message."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(RetrieverError) as caught:
@@ -39,13 +39,13 @@ def refused(folder, settings=""):
 )
 def test_absurd_model_sizes_are_refused(name, value, settings, folders, tmp_path):
     folder = changed(folders, tmp_path, "bert", "config.json", **{name: value})
-    refused(folder, settings)
+    refusal_of(folder, settings)
 
 
 @pytest.mark.parametrize("name", ["vocab_size", "max_position_embeddings", "type_vocab_size"])
 def test_more_embeddings_than_are_stored_are_refused(name, folders, tmp_path):
     folder = changed(folders, tmp_path, "bert", "config.json", **{name: 10**7})
-    refused(folder, "::backend=torch")
+    refusal_of(folder, "::backend=torch")
 
 
 @pytest.mark.parametrize("kind", ["albert", "distilbert", "xlnet", "mpnet", "roberta"])
@@ -53,14 +53,14 @@ def test_a_million_layers_of_every_architecture_are_refused(kind, folders, tmp_p
     names = ("num_hidden_layers", "n_layers", "n_layer")
     config = json.loads((folders(kind) / "config.json").read_text())
     values = {name: 10**6 for name in names if name in config}
-    refused(changed(folders, tmp_path, kind, "config.json", **values))
+    refusal_of(changed(folders, tmp_path, kind, "config.json", **values))
 
 
 def test_a_vocabulary_without_the_piece_for_unknown_words_is_refused(folders, tmp_path):
     tokenizer = json.loads((folders("bert") / "tokenizer.json").read_text())
     model = {**tokenizer["model"], "unk_token": "[NONE]"}
     folder = changed(folders, tmp_path, "bert", "tokenizer.json", model=model)
-    assert "expected the piece '[NONE]' for unknown words" in refused(folder)
+    assert "expected the piece '[NONE]' for unknown words" in refusal_of(folder)
 
 
 def test_word_piece_without_a_vector_is_refused(folders, tmp_path):
@@ -68,7 +68,7 @@ def test_word_piece_without_a_vector_is_refused(folders, tmp_path):
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["w2"] = HUGE
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    assert "1,000,000,000" in refused(folder)
+    assert "1,000,000,000" in refusal_of(folder)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_word_piece_without_a_vector_is_refused(folders, tmp_path):
 def test_malformed_json_of_model_is_refused(file, text, folders, tmp_path):
     folder = changed(folders, tmp_path, "bert", "config.json")
     (folder / file).write_text(text, errors="surrogatepass")
-    refused(folder)
+    refusal_of(folder)
 
 
 @pytest.mark.parametrize("number", ["1e400", "NaN", "-1"])
@@ -95,4 +95,4 @@ def test_numbers_that_are_no_sizes_are_refused(file, key, number, folders, tmp_p
     content = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
     text = json.dumps(content | {key: "HERE"}).replace('"HERE"', number)
     (folder / file).write_text(text)
-    refused(folder)
+    refusal_of(folder)

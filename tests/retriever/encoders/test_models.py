@@ -25,10 +25,10 @@ from tests.retriever.encoders.sentence_models import (
     dense,
     load,
     pooling,
-    refused,
+    refusal_of,
     same_encoder,
     sentence_transformer,
-    theirs,
+    sentence_transformers_vectors,
     weights,
 )
 
@@ -70,7 +70,7 @@ def test_an_unknown_name_is_refused_and_only_download_reaches_for_the_network(
     name, attempts, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    message = refused(name, error=ModelError)
+    message = refusal_of(name, error=ModelError)
     assert message.startswith(f"no model {name!r}: it is neither a folder here nor ")
     assert message.endswith(f"bundled models: {DEFAULT_MODEL}")
     assert attempts == []
@@ -172,7 +172,7 @@ def without(part):
 )
 def test_a_broken_model_is_refused_in_one_line_that_names_it(folder, change, refusal):
     change(folder)
-    message = refused(folder, error=(ModelError, ConfigError))
+    message = refusal_of(folder, error=(ModelError, ConfigError))
     assert refusal in message
     assert str(folder) in message
 
@@ -181,7 +181,7 @@ def test_model_without_pooler_encodes_and_refuses_head(folder, tiny_models):
     without("pooler.")(folder)
     with_pooler = load(tiny_models["bert"]).encode(["w1 w2"])
     np.testing.assert_array_equal(load(folder).encode(["w1 w2"]), with_pooler)
-    assert refused(folder, "head=yes").startswith("head: ")
+    assert refusal_of(folder, "head=yes").startswith("head: ")
 
 
 def test_weights_in_half_precision_run_in_torch(folder, tiny_models):
@@ -198,7 +198,7 @@ def test_code_that_comes_with_a_model_is_neither_run_nor_offered(folder, monkeyp
     (folder / "modeling.py").write_text("raise SystemExit('ran')\n")
     automatic = {"AutoConfig": "modeling.C", "AutoModel": "modeling.M"}
     edited(model_type="own", auto_map=automatic)(folder)
-    assert "custom code" in refused(folder, error=ModelError)
+    assert "custom code" in refusal_of(folder, error=ModelError)
 
 
 def test_an_encoder_decoder_is_refused(tmp_path, tiny_models):
@@ -208,7 +208,7 @@ def test_an_encoder_decoder_is_refused(tmp_path, tiny_models):
     T5Model(T5Config(vocab_size=204, **size)).save_pretrained(tmp_path / "t5")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(tiny_models["bert"] / name, tmp_path / "t5")
-    assert "found t5" in refused(tmp_path / "t5", error=ModelError)
+    assert "found t5" in refusal_of(tmp_path / "t5", error=ModelError)
 
 
 @pytest.mark.parametrize(("written_window", "window"), [(24, 24), (9999, 40)])
@@ -269,7 +269,7 @@ def old(**modes):
 )
 def test_pooling_and_projections_are_those_of_sentence_transformers(modules, named, head, make):
     folder = make(*modules)
-    expected = theirs(folder)
+    expected = sentence_transformers_vectors(folder)
     for backend in ("", "backend=torch"):
         encoder = load(folder, backend)
         np.testing.assert_allclose(encoder.encode(TEXTS), expected, **CLOSE)
@@ -304,7 +304,7 @@ def test_pooling_and_projections_are_those_of_sentence_transformers(modules, nam
     ],
 )
 def test_modules_that_are_not_supported_are_refused_by_name(modules, refusal, make):
-    assert refusal in refused(make(*modules), error=ModelError)
+    assert refusal in refusal_of(make(*modules), error=ModelError)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\x80\x04 a pickle, perhaps" * 10])
@@ -313,7 +313,7 @@ def test_a_projection_without_safetensors_is_refused(content, make):
     file.unlink()
     if content is not None:
         file.write_bytes(content)
-    assert re.search(r"2_Dense.*model\.safetensors", refused(file.parents[1], error=ModelError))
+    assert re.search(r"2_Dense.*model\.safetensors", refusal_of(file.parents[1], error=ModelError))
 
 
 @pytest.mark.parametrize(
@@ -375,4 +375,4 @@ def test_the_head_is_the_pooler_of_transformers_on_the_pooled_vector(name, folde
 
 @pytest.mark.parametrize("name", ["distilbert", "electra", "deberta-v2"])
 def test_the_head_of_a_model_without_one_is_refused(name, folders):
-    assert refused(folders(name), "head=yes").startswith("head: this ")
+    assert refusal_of(folders(name), "head=yes").startswith("head: this ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.retriever.index.moving_samples import Collection, choice_of, word_vectors
+from tests.retriever.index.collection_samples import Collection, choice_of, word_vectors
 
 
 @pytest.fixture
@@ -14,6 +14,6 @@ def model(tmp_path):
 
 
 @pytest.fixture
-def made(tmp_path):
+def sample_collection(tmp_path):
     """A collection of several hundred documents."""
     return Collection.make(tmp_path)

@@ -28,7 +28,7 @@ from retriever import (
 )
 from retriever.errors import ConfigError, SourceError
 from retriever.index.indexing.commit_buffer import CommitBuffer
-from tests.retriever.index.moving_samples import Lengths
+from tests.retriever.index.collection_samples import Lengths
 
 BM25 = SearchSettings(mode="bm25", k=1000)
 DENSE = SearchSettings(mode="dense", k=10_000)

@@ -12,7 +12,7 @@ from indexes.folder.verify import verify
 from retriever import CorpusReader, Document, Fields, Index
 from retriever.errors import ConfigError, SourceError, StorageError
 from retriever.index import encode_to_file, export_jsonl, export_npy
-from tests.retriever.index.moving_samples import stored
+from tests.retriever.index.collection_samples import stored
 
 WORDS = " ".join(f"word{i}" for i in range(100))
 ODD = [

@@ -12,20 +12,22 @@ pytest.importorskip("faiss")
 import faiss
 
 from retriever import SourceError, import_documents
-from tests.retriever.index.moving_samples import Collection
+from tests.retriever.index.collection_samples import Collection
 
 
-def corpus(folder, made):
+def corpus(folder, sample_collection):
     path = folder / "corpus.jsonl"
-    lines = ({"id": one.id, "text": one.text, **one.metadata} for one in made.documents)
+    lines = (
+        {"id": one.id, "text": one.text, **one.metadata} for one in sample_collection.documents
+    )
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
-def written(folder, made, index, scale=1.0):
+def write_faiss(folder, sample_collection, index, scale=1.0):
     if not index.is_trained:
-        index.train(made.vectors)
-    rows = made.vectors * np.float32(scale)
+        index.train(sample_collection.vectors)
+    rows = sample_collection.vectors * np.float32(scale)
     if isinstance(index, faiss.IndexIDMap):
         index.add_with_ids(rows, np.arange(len(rows)))
     else:
@@ -56,36 +58,45 @@ def inverted_lists(width):
     ids=["flat-ip", "flat-l2", "id-map", "hnsw", "ivf", "long"],
 )
 def test_faiss_import_has_same_top_ten(tmp_path, make, scale):
-    made = Collection.make(tmp_path, settings="" if scale == 1 else "::normalize=no")
-    index = make(made.vectors.shape[1])
-    vectors = written(tmp_path, made, index, scale)
-    import_documents(tmp_path / "index", corpus(tmp_path, made), made.model, vectors=vectors)
+    sample_collection = Collection.make(tmp_path, settings="" if scale == 1 else "::normalize=no")
+    index = make(sample_collection.vectors.shape[1])
+    vectors = write_faiss(tmp_path, sample_collection, index, scale)
+    import_documents(
+        tmp_path / "index",
+        corpus(tmp_path, sample_collection),
+        sample_collection.model,
+        vectors=vectors,
+    )
     if isinstance(index, faiss.IndexHNSWFlat):
         index.hnsw.efSearch = 400
-    _, places = index.search(made.query_vectors(), 10)
-    expected = [[made.documents[place].id for place in row] for row in places]
-    assert made.found(tmp_path / "index") == expected
+    _, places = index.search(sample_collection.query_vectors(), 10)
+    expected = [[sample_collection.documents[place].id for place in row] for row in places]
+    assert sample_collection.top_tens(tmp_path / "index") == expected
 
 
-def test_another_ranking_and_approximate_vectors_are_noted(tmp_path, made):
-    width = made.vectors.shape[1]
-    source = corpus(tmp_path, made)
-    vectors = written(tmp_path, made, faiss.IndexFlatIP(width), scale=3)
+def test_another_ranking_and_approximate_vectors_are_noted(tmp_path, sample_collection):
+    width = sample_collection.vectors.shape[1]
+    source = corpus(tmp_path, sample_collection)
+    vectors = write_faiss(tmp_path, sample_collection, faiss.IndexFlatIP(width), scale=3)
     with pytest.warns(UserWarning, match="::normalize=no"):
-        import_documents(tmp_path / "one", source, made.model, vectors=vectors)
-    vectors = written(
-        tmp_path, made, faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_8bit)
+        import_documents(tmp_path / "one", source, sample_collection.model, vectors=vectors)
+    vectors = write_faiss(
+        tmp_path,
+        sample_collection,
+        faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_8bit),
     )
     with (
         pytest.warns(UserWarning, match="compressed vectors"),
         pytest.warns(UserWarning, match="not of length 1"),
     ):
-        import_documents(tmp_path / "two", source, made.model, vectors=vectors)
+        import_documents(tmp_path / "two", source, sample_collection.model, vectors=vectors)
 
 
-def test_faiss_import_names_damaged_file(tmp_path, made):
-    source = corpus(tmp_path, made)
-    vectors = written(tmp_path, made, faiss.IndexFlatL2(made.vectors.shape[1]))
+def test_faiss_import_names_damaged_file(tmp_path, sample_collection):
+    source = corpus(tmp_path, sample_collection)
+    vectors = write_faiss(
+        tmp_path, sample_collection, faiss.IndexFlatL2(sample_collection.vectors.shape[1])
+    )
     vectors.write_bytes(vectors.read_bytes()[:200])
     with pytest.raises(SourceError, match=r"vectors\.faiss.*write_index"):
-        import_documents(tmp_path / "index", source, made.model, vectors=vectors)
+        import_documents(tmp_path / "index", source, sample_collection.model, vectors=vectors)

@@ -18,7 +18,7 @@ from retriever import (
 from retriever.errors import BadInputError, ConfigError, EncoderMismatchError, SourceError
 from retriever.index import export_jsonl, export_npy, import_documents
 from retriever.index.indexing.embedded_documents import unit_vectors
-from tests.retriever.index.moving_samples import (
+from tests.retriever.index.collection_samples import (
     answers,
     choice_of,
     make_index,

@@ -13,7 +13,7 @@ from retriever.encoders import Encoder
 from retriever.errors import ConfigError, EncoderMismatchError, IndexLockedError
 from retriever.index import import_documents
 from retriever.search.opened import IndexKeywords, holds_documents
-from tests.retriever.index.moving_samples import Lengths
+from tests.retriever.index.collection_samples import Lengths
 
 STORES = ["folder", "postgres_url", pytest.param("milvus_url", marks=pytest.mark.milvus)]
 

@@ -24,7 +24,7 @@ from retriever import (
     reindexed,
 )
 from retriever.errors import ConfigError, DamagedIndexError, IndexLockedError, NotAnIndexError
-from tests.retriever.index.moving_samples import (
+from tests.retriever.index.collection_samples import (
     answers,
     choice_of,
     make_index,
@@ -50,13 +50,13 @@ def documents(n, word="old"):
     return [Document(f"{word}{i}", f"{word} text {i}") for i in range(n)]
 
 
-def found(index):
+def ids_of(index):
     return {hit.id for hit in index.search("text", mode="dense", k=10_000)}
 
 
-def held(folder):
+def stored_ids(folder):
     with Index.open(folder) as index:
-        return found(index)
+        return ids_of(index)
 
 
 def ids(documents):
@@ -85,12 +85,12 @@ def test_the_old_index_serves_until_the_block_ends_and_open_ones_follow(folder):
     with Index.open(folder) as reader:
         with recreated(folder, language="none") as index:
             index.add(new, prune=True)
-            assert held(folder) == found(reader) == ids(documents(20))
+            assert stored_ids(folder) == ids_of(reader) == ids(documents(20))
             with pytest.raises(IndexLockedError):
                 reader.add(documents(1))
             with pytest.raises(IndexLockedError), recreated(folder):
                 pass
-        assert held(folder) == found(reader) == ids(new)
+        assert stored_ids(folder) == ids_of(reader) == ids(new)
         # The old analyzer would look for the stem "text", and leave "the" out of what it indexes.
         assert [hit.id for hit in reader.search("texts", BM25)] == ["x"]
         reader.add([Document("y", "the end")])
@@ -103,14 +103,14 @@ def test_an_attempt_that_ends_early_is_resumed_with_the_same_settings(
 ):
     with pytest.raises(error), recreated(folder) as index:
         index.add(interrupted(2000, error), commit=SMALL, prune=True)
-    assert held(folder) == ids(documents(20))
+    assert stored_ids(folder) == ids(documents(20))
     with writer_lock(folder), pytest.raises(IndexLockedError), recreated(folder):
         pass
     before = fake_encoder.encoded
     with recreated(folder) as index:
         index.add(documents(2010, "new"), prune=True)
     assert fake_encoder.encoded - before <= lost + 10
-    assert held(folder) == ids(documents(2010, "new"))
+    assert stored_ids(folder) == ids(documents(2010, "new"))
 
 
 def test_recreation_with_other_sources_or_settings_starts_afresh(folder, fake_encoder):
@@ -118,7 +118,7 @@ def test_recreation_with_other_sources_or_settings_starts_afresh(folder, fake_en
         index.add(interrupted(1000), commit=SMALL, prune=True)
     with recreated(folder) as index:
         index.add(documents(5, "third"), prune=True)
-    assert held(folder) == ids(documents(5, "third"))
+    assert stored_ids(folder) == ids(documents(5, "third"))
     with pytest.raises(RuntimeError), recreated(folder) as index:
         index.add(interrupted(300, RuntimeError), prune=True)
     before = fake_encoder.encoded
@@ -132,7 +132,7 @@ def test_recreation_with_other_sources_or_settings_starts_afresh(folder, fake_en
 def remake(folder, number):
     with recreated(folder) as index:
         index.add(documents(number, "new"), prune=True)
-    assert held(folder) == ids(documents(number, "new"))
+    assert stored_ids(folder) == ids(documents(number, "new"))
 
 
 def test_recreation_replaces_damaged_leftover_linked_or_missing_index(folder, tmp_path):
@@ -151,7 +151,7 @@ def test_recreation_replaces_damaged_leftover_linked_or_missing_index(folder, tm
     link.symlink_to(folder)
     remake(link, 7)
     assert link.is_symlink()
-    assert held(folder) == held(link)
+    assert stored_ids(folder) == stored_ids(link)
     link.unlink()
     (folder / "empty").mkdir()
     for name in ("empty", "fresh"):
@@ -170,7 +170,7 @@ def test_files_that_are_no_part_of_an_index_are_never_removed(folder, tmp_path, 
     with pytest.raises(NotAnIndexError, match=r"precious\.txt"), recreated(where):
         pass
     assert precious.read_text() == "keep me"
-    assert held(folder) == ids(documents(20))
+    assert stored_ids(folder) == ids(documents(20))
     precious.unlink()
     if name != "my.index":
         (tmp_path / name).rmdir()

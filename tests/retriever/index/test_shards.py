@@ -34,7 +34,7 @@ from retriever.errors import (
     StorageError,
 )
 from retriever.index.transfer import sharding
-from tests.retriever.index.moving_samples import (
+from tests.retriever.index.collection_samples import (
     answers,
     choice_of,
     make_index,

@@ -8,7 +8,7 @@ import pytest
 
 from retriever import encode_shards, read_shards
 from retriever.errors import SourceError
-from tests.retriever.index.moving_samples import random_documents
+from tests.retriever.index.collection_samples import random_documents
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 pytest.importorskip("ray", reason='Ray is missing: pip install "layer-retriever[ray]"')

@@ -119,7 +119,7 @@ class TestAsynchronousStore(
 
 
 @pytest.fixture
-def filled(tmp_path):
+def filled_store(tmp_path):
     store = IndexDocumentStore(tmp_path / "filled", embedding_dimensions=2)
     fields = {"date": "2020-05-01", "id": "own", "who": {"name": "Ann"}}
     store.write_documents(
@@ -153,11 +153,11 @@ def _is(field, operator, value):
         {"operator": "AND", "conditions": []},
     ],
 )
-def test_filters_of_retriever_equal_in_memory_store_of_haystack(filled, filters):
+def test_filters_of_retriever_equal_in_memory_store_of_haystack(filled_store, filters):
     expected = {
-        one.id for one in filled.filter_documents() if document_matches_filter(filters, one)
+        one.id for one in filled_store.filter_documents() if document_matches_filter(filters, one)
     }
-    found = IndexEmbeddingRetriever(filled, filters).run([0.0, 1.0])["documents"]
+    found = IndexEmbeddingRetriever(filled_store, filters).run([0.0, 1.0])["documents"]
     assert {one.id for one in found} == expected
 
 
@@ -178,14 +178,14 @@ def test_haystack_filters_without_equivalent_are_refused(filters):
         where_of(filters)
 
 
-def test_a_saved_pipeline_of_the_three_retrievers_finds_the_same(filled):
+def test_a_saved_pipeline_of_the_three_retrievers_finds_the_same(filled_store):
     pipeline = Pipeline()
     for name, kind in (
         ("embedding", IndexEmbeddingRetriever),
         ("bm25", IndexBM25Retriever),
         ("hybrid", IndexHybridRetriever),
     ):
-        pipeline.add_component(name, kind(filled, top_k=2, filters=_is("meta.n", "!=", None)))
+        pipeline.add_component(name, kind(filled_store, top_k=2, filters=_is("meta.n", "!=", None)))
     again = Pipeline.loads(pipeline.dumps(), allowed_modules=[IndexRetriever.__module__])
     asked = {"query_embedding": [0.1, 1.0]}, {"query": "east"}, {"query": "east"}
     asked[2].update(asked[0])
@@ -202,18 +202,20 @@ def test_a_saved_pipeline_of_the_three_retrievers_finds_the_same(filled):
     again.get_component("bm25").document_store.index.close()
 
 
-def test_overwriting_takes_another_embedding_of_the_same_text(filled):
+def test_overwriting_takes_another_embedding_of_the_same_text(filled_store):
     north = Document(id="n", content="north wind", embedding=[0.0, -1.0])
-    assert filled.write_documents([north], policy=DuplicatePolicy.OVERWRITE) == 1
-    (found,) = IndexEmbeddingRetriever(filled, _is("id", "==", "n")).run([0.0, 3.0])["documents"]
+    assert filled_store.write_documents([north], policy=DuplicatePolicy.OVERWRITE) == 1
+    (found,) = IndexEmbeddingRetriever(filled_store, _is("id", "==", "n")).run([0.0, 3.0])[
+        "documents"
+    ]
     assert found.score == pytest.approx(-1)
 
 
-def test_haystack_store_refuses_missing_embedding_or_empty_text(filled):
+def test_haystack_store_refuses_missing_embedding_or_empty_text(filled_store):
     with pytest.raises(ConfigError, match="give query_embedding"):
-        IndexHybridRetriever(filled).run("east")
+        IndexHybridRetriever(filled_store).run("east")
     with pytest.raises(ValueError, match="expected text"):
-        filled.write_documents([Document(content=" ")])
+        filled_store.write_documents([Document(content=" ")])
 
 
 @pytest.mark.parametrize("dimensions", [0, 3, "two"])
@@ -222,8 +224,8 @@ def test_wrong_embedding_dimensions_are_refused_at_once(index, dimensions):
         IndexDocumentStore(index, embedding_dimensions=dimensions)
 
 
-def test_a_vector_that_is_refused_leaves_the_earlier_documents(filled):
+def test_a_vector_that_is_refused_leaves_the_earlier_documents(filled_store):
     bad = Document(id="e", content="east wind", embedding=[float("nan"), 0.0])
     with pytest.raises(SourceError, match="document 'e'"):
-        filled.write_documents([bad], DuplicatePolicy.OVERWRITE)
-    assert {document.id for document in filled.filter_documents()} == {"e", "n", "w"}
+        filled_store.write_documents([bad], DuplicatePolicy.OVERWRITE)
+    assert {document.id for document in filled_store.filter_documents()} == {"e", "n", "w"}

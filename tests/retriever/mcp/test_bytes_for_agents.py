@@ -52,7 +52,7 @@ def library(tmp_path):
     return folder, places
 
 
-def grepped(folder, words):
+def grep_lines(folder, words):
     """Yield (file, line numbers, bytes) of each line that `grep` prints."""
     patterns = [part for word in words for part in ("-e", word)]
     files = sorted(file.name for file in folder.iterdir())
@@ -64,16 +64,16 @@ def grepped(folder, words):
         yield file.decode(), {int(number)}, len(line)
 
 
-def searched(found):
+def search_lines(answer):
     """Yield (file, line numbers, bytes) of each hit; the first one includes the other fields."""
-    sizes = [len(to_json(hit).encode()) for hit in found["hits"]]
-    sizes[0] += len(to_json(found).encode()) - sum(sizes)
-    for hit, size in zip(found["hits"], sizes, strict=True):
+    sizes = [len(to_json(hit).encode()) for hit in answer["hits"]]
+    sizes[0] += len(to_json(answer).encode()) - sum(sizes)
+    for hit, size in zip(answer["hits"], sizes, strict=True):
         first, *last = map(int, re.split("[:-]", hit["place"].removeprefix(hit["id"]))[1:])
         yield hit["id"], set(range(first, (last or [first])[0] + 1)), size
 
 
-def reached(read, answers):
+def bytes_read(read, answers):
     """Return bytes read in total, bytes read up to an answer, and whether an answer was read."""
     sizes = [size for *_, size in read]
     for number, (file, numbers, _) in enumerate(read, 1):
@@ -95,22 +95,22 @@ def test_agent_reads_fewer_bytes_by_search_than_by_grep(library, tmp_path):
             answers = [places[name] for name in names.split() if name in places]
             assert answers, question
             words = set(re.findall(r"[a-z]+", question.lower())) - ENGLISH_FUNCTION_WORDS
-            found = tools.call("search", {"query": question}).structured_content
+            answer = tools.call("search", {"query": question}).structured_content
             # An agent that is told the right file reads it as a whole.
             size = min((folder / file).stat().st_size for file, _ in answers)
             for how, read in (
-                ("grep", list(grepped(folder, sorted(words)))),
+                ("grep", list(grep_lines(folder, sorted(words)))),
                 ("the file", [(answers[0][0], set(answers[0][1]), size)]),
-                ("search", list(searched(found))),
+                ("search", list(search_lines(answer))),
             ):
-                measured[how].append(reached(read, answers))
+                measured[how].append(bytes_read(read, answers))
     medians = {}
     for how, values in measured.items():
-        whole, until, found = zip(*values, strict=True)
+        whole, until, answer = zip(*values, strict=True)
         medians[how] = statistics.median(whole)
         sys.stdout.write(
-            f"{how:9} found {sum(found)} of {len(found)}, median bytes {medians[how]:,.0f}, "
+            f"{how:9} found {sum(answer)} of {len(answer)}, median bytes {medians[how]:,.0f}, "
             f"until the answer {statistics.median(until):,.0f}\n"
         )
-    assert sum(found for *_, found in measured["search"]) >= 30
+    assert sum(answer for *_, answer in measured["search"]) >= 30
     assert medians["search"] < min(medians["grep"] / 50, medians["the file"])

@@ -387,7 +387,7 @@ def over_http(app, headers, mode, call):
     return anyio.run(run)
 
 
-def posted(app, headers):
+def post_status(app, headers):
     """Return the status of a request sent without the SDK's client."""
 
     async def run():
@@ -424,7 +424,7 @@ def test_http_answers_without_a_session(index, mode):
     ],
 )
 def test_http_refuses_web_pages_and_clients_without_the_token(index, host, token, headers, status):
-    assert posted(http_app(make_server({"fruit": index}), host, token), headers) == status
+    assert post_status(http_app(make_server({"fruit": index}), host, token), headers) == status
     with pytest.raises(ConfigError, match="--token"):
         http_app(make_server({"fruit": index}), "0.0.0.0", None)
 

@@ -25,7 +25,7 @@ MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.mo
 
 
 @pytest.fixture
-def made(folders, tmp_path):
+def save_classifier(folders, tmp_path):
     """Function that saves a classifier of a model, with changed keys of its JSON files."""
 
     def make(name="bert", labels=1, files=SMALL_WINDOW):
@@ -47,30 +47,32 @@ def made(folders, tmp_path):
     return make
 
 
-def predicted(folder, **options):
+def reference_scores(folder, **options):
     return theirs.CrossEncoder(str(folder), device="cpu", **options).predict(PAIRS)
 
 
 @pytest.mark.parametrize("name", SHALLOW)
-def test_classifier_scores_in_torch_equal_sentence_transformers(name, made):
-    folder = made(name)
+def test_classifier_scores_in_torch_equal_sentence_transformers(name, save_classifier):
+    folder = save_classifier(name)
     model = load_classifier(str(folder), device="cpu", backend="torch")
     assert isinstance(model, Classifier)
     found = model.score(QUESTIONS, TEXTS)
     assert np.ptp(found) > 0.005
-    np.testing.assert_allclose(found, predicted(folder), **CLOSE)
+    np.testing.assert_allclose(found, reference_scores(folder), **CLOSE)
     assert model.cut
 
 
 @pytest.mark.parametrize("name", ["bert", "mpnet"])
 @pytest.mark.parametrize("backend", ["numpy", "openvino"])
-def test_classifier_scores_without_torch_equal_sentence_transformers(name, backend, made):
+def test_classifier_scores_without_torch_equal_sentence_transformers(
+    name, backend, save_classifier
+):
     if find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    folder = made(name)
+    folder = save_classifier(name)
     model = load_classifier(str(folder), device="cpu", backend=backend)
     assert isinstance(model, LightCrossEncoder)
-    np.testing.assert_allclose(model.score(QUESTIONS, TEXTS), predicted(folder), **CLOSE)
+    np.testing.assert_allclose(model.score(QUESTIONS, TEXTS), reference_scores(folder), **CLOSE)
     assert model.max_length == 30
 
 
@@ -83,15 +85,15 @@ def test_classifier_scores_without_torch_equal_sentence_transformers(name, backe
     ids=["before 4", "4"],
 )
 @pytest.mark.parametrize("backend", ["auto", "torch"])
-def test_the_activation_is_where_older_releases_write_it(files, backend, made):
-    folder = made(files=files)
+def test_the_activation_is_where_older_releases_write_it(files, backend, save_classifier):
+    folder = save_classifier(files=files)
     found = load_classifier(str(folder), device="cpu", backend=backend).score(QUESTIONS, TEXTS)
-    np.testing.assert_allclose(found, predicted(folder), **CLOSE)
+    np.testing.assert_allclose(found, reference_scores(folder), **CLOSE)
     assert np.ptp(found) > 0.01
 
 
-def test_classifier_saved_by_installed_release_is_loaded(made, tmp_path):
-    made_by_hand, saved = made(), tmp_path / "saved"
+def test_classifier_saved_by_installed_release_is_loaded(save_classifier, tmp_path):
+    made_by_hand, saved = save_classifier(), tmp_path / "saved"
     model = theirs.CrossEncoder(
         str(made_by_hand), device="cpu", max_length=20, activation_fn=torch.nn.Identity()
     )
@@ -104,10 +106,10 @@ def test_classifier_saved_by_installed_release_is_loaded(made, tmp_path):
     np.testing.assert_allclose(found, expected, **CLOSE)
 
 
-def test_a_hub_id_is_downloaded_if_asked(made, monkeypatch):
+def test_a_hub_id_is_downloaded_if_asked(save_classifier, monkeypatch):
     import huggingface_hub
 
-    folder, asked = made(), []
+    folder, asked = save_classifier(), []
 
     def snapshot(name, local_files_only, allow_patterns):
         asked.append((name, local_files_only))
@@ -136,8 +138,8 @@ def test_a_hub_id_is_downloaded_if_asked(made, monkeypatch):
     ],
     ids=["labels", "encoder", "activation", "prompt"],
 )
-def test_unsupported_classifiers_are_refused_in_one_line(labels, files, expected, made):
-    folder = made(labels=labels, files=files)
+def test_unsupported_classifiers_are_refused_in_one_line(labels, files, expected, save_classifier):
+    folder = save_classifier(labels=labels, files=files)
     with pytest.raises(ModelError, match=expected) as caught:
         load_reranker(folder)
     assert str(folder) in str(caught.value)

@@ -36,7 +36,7 @@ WINDOW = 30
 CUT = 3
 
 
-def plain(folder, model):
+def reference_scores(folder, model):
     """Return the scores of pairs run one at a time in transformers, with the head in NumPy."""
     from transformers import AutoModel, AutoTokenizer
 
@@ -69,7 +69,7 @@ def test_cross_encoder_scores_equal_transformers_with_separate_head(name, folder
     found = model.score(QUESTIONS, TEXTS)
     assert found.dtype == np.float32
     assert np.ptp(found) > 0.01
-    np.testing.assert_allclose(found, plain(folders(name), model), **CLOSE)
+    np.testing.assert_allclose(found, reference_scores(folders(name), model), **CLOSE)
 
 
 @pytest.mark.parametrize("name", ["bert", "xlnet", "roberta"])
@@ -125,19 +125,19 @@ def model(folders, one_thread):
 
 
 @pytest.fixture(scope="module")
-def written(model, tmp_path_factory):
+def saved_cross_encoder(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("written") / "cross"
     write_cross_encoder(folder, model, TRAINING)
     return folder
 
 
 @pytest.fixture
-def folder(written, tmp_path):
+def folder(saved_cross_encoder, tmp_path):
     """A copy that may be damaged."""
-    return shutil.copytree(written, tmp_path / "cross")
+    return shutil.copytree(saved_cross_encoder, tmp_path / "cross")
 
 
-def refused(folder):
+def refusal_of(folder):
     with pytest.raises(ModelError) as caught:
         load_cross_encoder(folder, device="cpu", backend="torch")
     message = str(caught.value)
@@ -177,7 +177,7 @@ def test_reranker_folder_is_replaced_but_no_other_folder(model, folder, tmp_path
 
 def test_a_folder_without_a_reranker_says_what_would_make_one(folders, tmp_path):
     for other in (tmp_path, folders("bert")):
-        assert "train one with `retriever train" in refused(other)
+        assert "train one with `retriever train" in refusal_of(other)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_folder_without_a_reranker_says_what_would_make_one(folders, tmp_path)
 def test_an_altered_manifest_is_refused(folder, changed, message):
     path = folder / "reranker.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-    assert message in refused(folder)
+    assert message in refusal_of(folder)
 
 
 @pytest.mark.parametrize(
@@ -204,13 +204,14 @@ def test_a_damaged_file_is_refused(folder, name):
         path.unlink()
         if damaged is not None:
             path.write_bytes(damaged)
-        refused(folder)
+        refusal_of(folder)
         path.touch()
 
 
-def test_the_transformer_keeps_the_dropout_that_training_left_out(written, folders):
+def test_the_transformer_keeps_the_dropout_that_training_left_out(saved_cross_encoder, folders):
     before, after = (
-        json.loads((one / "config.json").read_text()) for one in (folders("bert"), written)
+        json.loads((one / "config.json").read_text())
+        for one in (folders("bert"), saved_cross_encoder)
     )
     name = "attention_probs_dropout_prob"
     assert after[name] == before[name] > 0

@@ -16,11 +16,11 @@ from tests.retriever.training.training_samples import (
     PASSAGES,
     QUESTIONS,
     SETTINGS,
+    copy_without_dropout,
     cross_encoder,
-    same,
-    scripted,
+    have_equal_weights,
+    scripted_scores,
     share_right,
-    still,
     train,
     weights,
 )
@@ -34,8 +34,12 @@ def test_loss_and_active_share_are_those_of_the_triples(folders, tmp_path):
     settings = replace(SETTINGS, epochs=1, margin=0.01, **rates)
     lists = [[[0, 1], [2], [3], [], [4]], [[9, 10], [11, 12, 13], [], [14], [15, 16]]]
     pools = JudgedPools.of(*lists, len(PASSAGES))
-    model = cross_encoder(still(tmp_path / "bert", folders("bert")), training=True, dropout=0.0)
-    _, epoch = train_cross_encoder(model, replace(DATA, pools=pools), settings, scripted([0, 0]))
+    model = cross_encoder(
+        copy_without_dropout(tmp_path / "bert", folders("bert")), training=True, dropout=0.0
+    )
+    _, epoch = train_cross_encoder(
+        model, replace(DATA, pools=pools), settings, scripted_scores([0, 0])
+    )
     losses, active = [], []
     for batch in epoch_batches(pools, settings.sampling, np.random.default_rng([0, 0])):
         texts = [QUESTIONS[row] for row in batch.question], [PASSAGES[row] for row in batch.passage]
@@ -58,8 +62,8 @@ def test_cross_encoder_learns_separable_triples(folders):
 
 def test_untrained_head_is_kept_if_better_than_every_epoch(folders):
     before = weights(cross_encoder(folders("bert"), training=True))
-    model, curve = train(folders("bert"), dev=scripted([0.5, 0.4, 0.5, 0.3]), keep_head=True)
-    assert same(weights(model), before)
+    model, curve = train(folders("bert"), dev=scripted_scores([0.5, 0.4, 0.5, 0.3]), keep_head=True)
+    assert have_equal_weights(weights(model), before)
     assert (curve[0].loss, curve[0].dev) == (0.0, 0.5)
 
 

@@ -22,7 +22,7 @@ from retriever.training import (
     JudgedPools,
     SamplingSettings,
 )
-from tests.retriever.training.training_samples import same, scripted
+from tests.retriever.training.training_samples import have_equal_weights, scripted_scores
 
 D = 8
 QUESTIONS, POOL = 24, 6
@@ -97,23 +97,23 @@ def test_a_seed_fixes_every_bit_and_leaves_the_random_state_alone():
     )
     assert torch.equal(torch.rand(4), expected)
     assert first.curve == again.curve != other.curve
-    assert same(first.head.state_dict(), again.head.state_dict())
+    assert have_equal_weights(first.head.state_dict(), again.head.state_dict())
 
 
 def test_the_best_epoch_is_kept_and_the_earliest_of_equal_ones():
     settings = HeadSettings("uv", "mlp", 8)
     options = {"learning_rate": 0.01, "sampling": SamplingSettings()}
-    scores = scripted([0.1, 0.3, 0.5, 0.5, 0.2, 0.4, 0.9])
+    scores = scripted_scores([0.1, 0.3, 0.5, 0.5, 0.2, 0.4, 0.9])
     trained = train(settings, scores, epochs=9, patience=3, **options)
     assert [epoch.dev for epoch in trained.curve] == [0.1, 0.3, 0.5, 0.5, 0.2, 0.4]
     assert trained.best == 2
-    stopped = train(settings, scripted([0, 1, 2]), epochs=2, **options)
+    stopped = train(settings, scripted_scores([0, 1, 2]), epochs=2, **options)
     assert stopped.best == 2
-    assert same(stopped.head.state_dict(), trained.head.state_dict())
+    assert have_equal_weights(stopped.head.state_dict(), trained.head.state_dict())
 
 
 def test_untrained_head_is_kept_if_training_lowers_score():
-    trained = train(HeadSettings("bilinear"), scripted([0.8, 0.7, 0.6]), patience=2)
+    trained = train(HeadSettings("bilinear"), scripted_scores([0.8, 0.7, 0.6]), patience=2)
     assert (trained.best, len(trained.curve)) == (0, 3)
     assert torch.equal(trained.head.matrix, torch.eye(D))
 
@@ -135,11 +135,12 @@ def test_weight_decay_draws_random_weights_to_zero_and_a_cosine_to_the_cosine():
     data, options = (questions, np.zeros_like(passages), pools), {"epochs": 1, "learning_rate": 0.1}
     head = HeadSettings("bilinear", initial="random")
     free, drawn = (
-        train(head, scripted([0, 1]), data, weight_decay=decay, **options) for decay in (0.0, 0.5)
+        train(head, scripted_scores([0, 1]), data, weight_decay=decay, **options)
+        for decay in (0.0, 0.5)
     )
     torch.testing.assert_close(drawn.head.matrix, free.head.matrix * (1 - 0.1 * 0.5) ** 3)
     # learning_rate * weight_decay is 1: each step ends at the start.
-    trained = train(HeadSettings("bilinear"), scripted([0, 1]), weight_decay=10.0, **options)
+    trained = train(HeadSettings("bilinear"), scripted_scores([0, 1]), weight_decay=10.0, **options)
     assert trained.curve[1].loss
     torch.testing.assert_close(trained.head.matrix, torch.eye(D))
 
@@ -147,7 +148,9 @@ def test_weight_decay_draws_random_weights_to_zero_and_a_cosine_to_the_cosine():
 def test_head_loss_is_zero_if_all_random_negatives_are_relevant():
     data = toy()[0][:2], toy()[1][:1], JudgedPools.of([[0], [0]], [[], []], 1)
     sampling = SamplingSettings("random", count=1)
-    trained = train(HeadSettings("bilinear"), scripted([0, 1]), data, epochs=1, sampling=sampling)
+    trained = train(
+        HeadSettings("bilinear"), scripted_scores([0, 1]), data, epochs=1, sampling=sampling
+    )
     assert (trained.curve[1].loss, trained.curve[1].active) == (0, 0)
 
 
@@ -167,7 +170,7 @@ def folder(tmp_path):
     return tmp_path / "head"
 
 
-def refused(folder):
+def refusal_of(folder):
     with pytest.raises(ModelError) as caught:
         HeadReranker.load(folder)
     assert "\n" not in str(caught.value)
@@ -183,7 +186,7 @@ def test_saved_head_is_loaded_bit_for_bit(tmp_path, interaction, head):
     loaded = HeadReranker.load(tmp_path / "head")
     assert (loaded.spec, loaded.settings) == (SPEC, saved.settings)
     assert loaded.training == saved.training
-    assert same(loaded.head.state_dict(), saved.head.state_dict())
+    assert have_equal_weights(loaded.head.state_dict(), saved.head.state_dict())
     assert not loaded.head.training
 
 
@@ -265,7 +268,7 @@ def test_an_altered_manifest_is_refused(folder, part, changed, message):
     value = json.loads(path.read_text())
     (value[part] if part else value).update(changed)
     path.write_text(json.dumps(value))
-    assert message in refused(folder)
+    assert message in refusal_of(folder)
 
 
 @pytest.mark.parametrize("name", ["reranker.json", "head.safetensors"])
@@ -276,5 +279,5 @@ def test_damaged_head_file_is_named_in_one_line(folder, name):
         path.unlink()
         if damaged is not None:
             path.write_bytes(damaged)
-        assert name in refused(folder)
+        assert name in refusal_of(folder)
         path.touch()

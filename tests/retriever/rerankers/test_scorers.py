@@ -12,7 +12,7 @@ from retriever.errors import BadInputError
 from retriever.rerankers.scorers import InteractionHead, hinge
 from retriever.training import HeadSettings, JudgedPools, SamplingSettings
 from retriever.training.sampling import epoch_batches
-from tests.retriever.training.training_samples import same
+from tests.retriever.training.training_samples import have_equal_weights
 
 HEADS = list(product(("bilinear", "concat", "uv"), ("linear", "mlp")))
 D = 6
@@ -70,11 +70,11 @@ def test_untrained_heads_score_as_the_cosine(interaction, head):
 @each_head
 def test_initial_head_weights_depend_on_seed(interaction, head):
     first, again, other = (head_of(interaction, head, seed=seed) for seed in (0, 0, 1))
-    assert same(first.state_dict(), again.state_dict())
-    assert not same(first.state_dict(), other.state_dict())
+    assert have_equal_weights(first.state_dict(), again.state_dict())
+    assert not have_equal_weights(first.state_dict(), other.state_dict())
     # A concatenation cannot express the cosine.
     cosine = head_of(interaction, head, "cosine")
-    assert same(first.state_dict(), cosine.state_dict()) == (interaction == "concat")
+    assert have_equal_weights(first.state_dict(), cosine.state_dict()) == (interaction == "concat")
 
 
 @pytest.mark.parametrize("initial", ["cosine", "random"])

@@ -127,8 +127,8 @@ class BruteForce:
         return [(id_, scores[best[id_]], self.spans[best[id_]]) for id_ in order]
 
 
-def same(hits, expected):
-    """Return whether hits have equal ids and spans in equal order, with equal scores."""
+def assert_same_hits(hits, expected):
+    """Check that hits have the expected ids, spans and scores in the expected order."""
     found = [(hit.id, (hit.start, hit.stop)) for hit in hits]
     assert found == [(id_, span) for id_, _, span in expected]
     np.testing.assert_allclose([hit.score for hit in hits], [row[1] for row in expected], atol=1e-9)
@@ -148,7 +148,7 @@ def test_hits_are_those_of_brute_force(index, mode, k, below):
     # Hybrid ranks its candidates: with every passage a candidate, it is exact too.
     settings = SearchSettings(mode=mode, k=k, depth=1000 if mode == "hybrid" else 1)
     for query in QUERIES:
-        same(index.search(query, settings, where=where), brute.rank(query, mode, k))
+        assert_same_hits(index.search(query, settings, where=where), brute.rank(query, mode, k))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_hybrid_candidates_are_the_best_of_each_component_scored_by_both(index):
         best = [i for i in np.argsort(-bm25, kind="stable") if matches[i]][:depth]
         brute.kept = sorted(nearest.union(best))
         hits = index.search(query, SearchSettings(k=5, depth=depth))
-        same(hits, brute.rank(query, "hybrid", 5))
+        assert_same_hits(hits, brute.rank(query, "hybrid", 5))
         places = {(brute.ids[i], *brute.spans[i]): i for i in brute.kept}
         for hit in hits:
             i = places[hit.id, hit.start, hit.stop]

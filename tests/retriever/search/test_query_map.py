@@ -11,7 +11,7 @@ from retriever.rerankers import HeadReranker, TrainedHead
 from retriever.rerankers.head import QUERY_MAP
 from retriever.rerankers.scorers import InteractionHead
 from retriever.training import HeadSettings, HeadTrainingSettings
-from tests.retriever.search.test_reranking import QUERIES, made_up
+from tests.retriever.search.test_reranking import QUERIES, random_documents
 
 ALL = 1000
 
@@ -36,7 +36,7 @@ def folder(tmp_path, fake_encoder):
 @pytest.fixture(params=["flat", "hnsw"])
 def index(request, tmp_path, fake_encoder):
     with Index.create(tmp_path / "index", index_type=request.param) as index:
-        index.add(made_up(60, 1))
+        index.add(random_documents(60, 1))
         yield index
 
 

@@ -29,7 +29,7 @@ ALL = 1000
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def made_up(documents, seed, first=0):
+def random_documents(documents, seed, first=0):
     """Return random documents of few or many words, half of them with a title."""
     chance = random.Random(seed)
     for number in range(first, first + documents):
@@ -40,7 +40,7 @@ def made_up(documents, seed, first=0):
         yield Document(f"d{number:03}", " ".join(words), title, {"number": number})
 
 
-def encoded(hit):
+def encoded_text(hit):
     """Return the text of a hit's passage as it was encoded."""
     return f"{hit.title} {hit.passage}" if hit.title else hit.passage
 
@@ -48,7 +48,14 @@ def encoded(hit):
 @pytest.fixture
 def documents():
     """Documents of the index, after some were replaced or deleted."""
-    held = {one.id: one for one in (*made_up(30, 1), *made_up(20, 2, 20), *made_up(15, 3, 45))}
+    held = {
+        one.id: one
+        for one in (
+            *random_documents(30, 1),
+            *random_documents(20, 2, 20),
+            *random_documents(15, 3, 45),
+        )
+    }
     return {id_: one for id_, one in held.items() if one.metadata["number"] % 7}
 
 
@@ -56,9 +63,9 @@ def documents():
 def index(tmp_path, fake_encoder, documents, monkeypatch):
     monkeypatch.setattr("indexes.folder.writer.PENDING_LIMIT", 20)
     with Index.create(tmp_path / "my.index") as index:
-        index.add(made_up(30, 1), compact=False)
-        index.add(made_up(20, 2, 20), compact=False)
-        index.add(made_up(15, 3, 45), compact=False)
+        index.add(random_documents(30, 1), compact=False)
+        index.add(random_documents(20, 2, 20), compact=False)
+        index.add(random_documents(15, 3, 45), compact=False)
         index.delete([f"d{number:03}" for number in range(0, 65, 7)])
         info = index.info()
         assert len(info["segments"]) > 1
@@ -121,7 +128,7 @@ def test_the_best_hits_are_reranked_and_the_best_of_those_given(
         many = index.search_many(QUERIES, settings, where=where, reranker=reranker)
         for query, hits in zip(QUERIES, many, strict=True):
             first = index.search(query, replace(settings, k=max(k, depth)), where=where)
-            expected = {hit.id: score(query, encoded(hit)) for hit in first}
+            expected = {hit.id: score(query, encoded_text(hit)) for hit in first}
             assert [hit.id for hit in hits] == ordered(expected)[:k]
             before = {hit.id: hit for hit in first}
             for rank, hit in enumerate(hits, start=1):
@@ -151,7 +158,7 @@ class Scripted:
 
 def test_equal_scores_are_ordered_by_id_and_texts_are_those_that_were_encoded(index, documents):
     settings = SearchSettings("dense", k=ALL, depth=ALL)
-    first = {hit.id: encoded(hit) for hit in index.search("w1", settings)}
+    first = {hit.id: encoded_text(hit) for hit in index.search("w1", settings)}
     reranker = Scripted(lambda text: float("w1 " in text))
     hits = index.search("w1", settings, reranker=reranker)
     assert reranker.seen == [index.encoder_spec, ("w1", list(first.values()))]

@@ -189,7 +189,7 @@ class Page:
         texts = self.wait(lambda: [one.text.split() for one in self.rows(field)])
         return {value: int(count) for value, count in texts}
 
-    def settled(self, query):
+    def wait_for_results(self, query):
         self.wait(lambda: self.query() == query and self.all("#results[aria-busy=false]"))
 
     def query(self):
@@ -204,7 +204,7 @@ def test_page_searches_while_typing_and_marks_words(page):
     page.wait(lambda: {"steam", "engines"} <= {one.text for one in page.all("mark")})
     # Titles are text, not markup.
     assert any("<b>Title</b>" in one.text for one in page.all("[data-hit]"))
-    page.settled("?q=steam+engines")
+    page.wait_for_results("?q=steam+engines")
     titles = {mark.get_attribute("title") for mark in page.all("mark")}
     assert titles == {"Matches a word of the query"}
 
@@ -274,7 +274,7 @@ def test_modes_and_the_weight_rank_again_and_the_back_button_undoes_them(page):
     page.wait(lambda: "mode=bm25" in page.query() and "16 of 24" in page.status())
     assert not page.one("#weight").is_displayed()
     page.one("input[value=hybrid]").click()
-    page.settled("?q=wind")
+    page.wait_for_results("?q=wind")
     before = page.hits()
     page.one("#alpha").send_keys(Keys.HOME)
     page.wait(lambda: "alpha=0" in page.query() and page.one("#alpha-shown").text == "0.00")
@@ -384,7 +384,7 @@ def test_back_steps_through_every_query(page):
 
 def test_a_hit_opens_with_its_neighbors_and_finds_others_like_it(page):
     page.open("/?q=number5")
-    page.settled("?q=number5")
+    page.wait_for_results("?q=number5")
     page.wait(lambda: page.hits()[:1] == ["d/5"])
     page.wait(lambda: page.one("[data-hit]").send_keys(Keys.ENTER) or True)
     page.wait(lambda: page.all(".opened .passage.found"))

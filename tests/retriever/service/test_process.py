@@ -16,7 +16,7 @@ from retriever import CorpusReader, Document, Index
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 from tests.retriever.documents.source_samples import write
-from tests.retriever.index.moving_samples import word_vectors
+from tests.retriever.index.collection_samples import word_vectors
 from tests.retriever.service.servers import started
 
 # A server with a slow stand-in for a reranker, so that a request takes a while.

@@ -30,7 +30,7 @@ def saved(folder):
     return folder
 
 
-def refused(folder, error, identity=IDENTITY):
+def refusal_of(folder, error, identity=IDENTITY):
     with pytest.raises(error) as caught:
         Checkpoint(folder, identity).read()
     message = str(caught.value)
@@ -117,7 +117,7 @@ SAMPLING = {"count": 12, "positives": None}
 )
 def test_checkpoint_of_another_training_is_refused_and_kept(tmp_path, changed, expected):
     folder = saved(tmp_path / "state")
-    message = refused(folder, ConfigError, IDENTITY | changed)
+    message = refusal_of(folder, ConfigError, IDENTITY | changed)
     assert f"expected the checkpoint of a run with {expected}; " in message
     assert "--restart" in message
     assert Checkpoint(folder, IDENTITY).read() is not None
@@ -145,6 +145,6 @@ def test_damaged_checkpoint_is_refused(tmp_path, name, damage):
         (folder / name).unlink()
     else:
         (folder / name).write_bytes(damage((folder / name).read_bytes()))
-    message = refused(folder, ModelError)
+    message = refusal_of(folder, ModelError)
     assert "cannot be read (" in message
     assert message.endswith("; remove the folder to start over")

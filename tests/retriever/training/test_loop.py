@@ -19,11 +19,11 @@ from tests.retriever.training.training_samples import (
     QUESTIONS,
     SETTINGS,
     STEPS,
+    copy_without_dropout,
     epochs_of,
-    same,
-    scripted,
+    have_equal_weights,
+    scripted_scores,
     share_right,
-    still,
     train,
     weights,
 )
@@ -128,7 +128,7 @@ class Plain:
 
 @pytest.fixture(scope="module")
 def quiet_bert(folders, tmp_path_factory):
-    return still(tmp_path_factory.mktemp("still") / "bert", folders("bert"))
+    return copy_without_dropout(tmp_path_factory.mktemp("still") / "bert", folders("bert"))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_training_is_that_of_a_plain_loop_over_triples(quiet_bert, changed):
     before = expected.scores(pairs).detach().numpy()
     losses = expected.train()
     # Epochs get better and better: the last one is kept.
-    model, curve = train(quiet_bert, settings, scripted(range(9)), dropout=0.0)
+    model, curve = train(quiet_bert, settings, scripted_scores(range(9)), dropout=0.0)
     np.testing.assert_allclose([one.loss for one in curve[1:]], losses, atol=2e-5)
     plain = expected.scores(pairs).detach().numpy()
     found = model.score([QUESTIONS[0]] * len(PASSAGES), PASSAGES)
@@ -181,9 +181,11 @@ def test_the_last_epoch_near_the_best_is_kept_and_patience_ends_the_training(
     settings = replace(SETTINGS, epochs=5, patience=2, tolerance=tolerance)
     model, curve = train(folders("bert"), settings, dev, tmp_path / "state")
     assert [(one.epoch, one.dev) for one in curve] == list(enumerate(scores))
-    assert [same(weights(model), one) for one in seen] == [one.epoch == kept for one in curve]
+    assert [have_equal_weights(weights(model), one) for one in seen] == [
+        one.epoch == kept for one in curve
+    ]
     again = train(folders("bert"), settings, pytest.fail, tmp_path / "state")
-    assert is_undisturbed(again, (weights(model), curve))
+    assert equals_uninterrupted(again, (weights(model), curve))
 
 
 def test_training_reports_each_step_and_epoch(folders):
@@ -196,26 +198,28 @@ def test_training_reports_each_step_and_epoch(folders):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(folders, one_thread):
+def uninterrupted(folders, one_thread):
     """Weights and learning curve of an uninterrupted training."""
     model, curve = train(folders("bert"))
     return weights(model), curve
 
 
-def is_undisturbed(trained, undisturbed):
-    return same(weights(trained[0]), undisturbed[0]) and trained[1] == undisturbed[1]
+def equals_uninterrupted(trained, uninterrupted):
+    return (
+        have_equal_weights(weights(trained[0]), uninterrupted[0]) and trained[1] == uninterrupted[1]
+    )
 
 
-def test_a_seed_decides_every_bit(folders, undisturbed):
+def test_a_seed_decides_every_bit(folders, uninterrupted):
     # What was drawn before does not matter, and what is drawn afterwards is not changed.
     torch.manual_seed(77)
     expected = torch.rand(3)
     torch.manual_seed(77)
     trained = train(folders("bert"))
     assert torch.equal(torch.rand(3), expected)
-    assert is_undisturbed(trained, undisturbed)
+    assert equals_uninterrupted(trained, uninterrupted)
     other, _ = train(folders("bert"), replace(SETTINGS, seed=1))
-    assert not same(weights(other), undisturbed[0])
+    assert not have_equal_weights(weights(other), uninterrupted[0])
 
 
 def test_bfloat16_trains_float32_weights(folders):
@@ -274,12 +278,12 @@ def stop_at(number):
     [("on_step", "full"), ("on_step", "last:1"), ("on_epoch", "full"), ("dev", "full")],
 )
 def test_repeatedly_interrupted_training_ends_with_same_weights(
-    tmp_path, folders, undisturbed, where, part
+    tmp_path, folders, uninterrupted, where, part
 ):
     settings = replace(SETTINGS, train=part)
     if part != "full":
         model, curve = train(folders("bert"), settings)
-        undisturbed = weights(model), curve
+        uninterrupted = weights(model), curve
     saved = {"settings": settings, "checkpoint": tmp_path / "state"}
     steps: list[int] = []
     for life in count():
@@ -294,8 +298,8 @@ def test_repeatedly_interrupted_training_ends_with_same_weights(
     # The step at which it stopped was not saved.
     assert life == (STEPS - 1 if where == "on_step" else 3)
     assert steps == ([] if where == "on_step" else list(range(1, STEPS + 1)))
-    assert is_undisturbed(resumed, undisturbed)
+    assert equals_uninterrupted(resumed, uninterrupted)
     told.clear()
     again = train(folders("bert"), dev=pytest.fail, on_epoch=told.append, **saved)
-    assert is_undisturbed(again, undisturbed)
+    assert equals_uninterrupted(again, uninterrupted)
     assert tuple(told) == again[1]

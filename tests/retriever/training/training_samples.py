@@ -39,7 +39,7 @@ SETTINGS = CrossTrainingSettings(
 STEPS = 9
 
 
-def still(folder, original):
+def copy_without_dropout(folder, original):
     """Write a copy of a BERT without dropout; return its folder."""
     folder.mkdir()
     for path in original.iterdir():
@@ -67,13 +67,13 @@ def weights(model):
     return {name: one.detach().clone() for name, one in found.items()}
 
 
-def same(first, second):
+def have_equal_weights(first, second):
     """Return whether all parameters are bitwise equal."""
     assert first.keys() == second.keys()
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def scripted(scores):
+def scripted_scores(scores):
     """Return a dev score function that yields `scores` one after another."""
     left = iter(scores)
     return lambda _: float(next(left))

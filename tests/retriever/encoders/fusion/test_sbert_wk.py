@@ -40,7 +40,7 @@ def variants(depth):
             yield settings_of(depth, variant, window=window, start_layer=start, omega=omega)
 
 
-def ours(hidden, settings, kept=None):
+def fused(hidden, settings, kept=None):
     """Return vector and weights of one text after checking that torch and NumPy agree."""
     places = np.ones((1, hidden.shape[1]), bool) if kept is None else np.array([kept])
     found = []
@@ -77,7 +77,7 @@ def assert_same(found, expected, relative=1e-5):
 
 def check(hidden, settings, kept=None, rtol=1e-7):
     """Vector and weights are those of the reference."""
-    found, expected = ours(hidden, settings, kept), expect(hidden, settings, kept)
+    found, expected = fused(hidden, settings, kept), expect(hidden, settings, kept)
     assert_same(found.vector, expected.vector)
     for name in ("layers", "words"):
         one, other = getattr(found, name), getattr(expected, name)
@@ -119,7 +119,9 @@ def test_sbert_wk_on_three_layers_equals_hand_computed_weights():
     hidden = np.array([[[1.0, 0.0]], [[1.0, 1.0]], [[0.0, 1.0]]])
     for omega, weights in ((1.0, [1 / 3] * 3), (0.0, [1 / 2, 0, 1 / 2])):
         settings = settings_of(2, start_layer=0, window=1, omega=omega)
-        np.testing.assert_allclose(ours(hidden, settings).vector, weights @ hidden[:, 0], rtol=1e-6)
+        np.testing.assert_allclose(
+            fused(hidden, settings).vector, weights @ hidden[:, 0], rtol=1e-6
+        )
 
 
 # Layers that meet in every way: parallel, opposite, orthogonal, dependent, zero, of any length.
@@ -139,7 +141,7 @@ def test_sbert_wk_on_dependent_or_zero_layers_equals_reference(hidden, variant, 
     if variant[0] == "released":
         window = min(window, depth)
     settings = settings_of(depth, variant, window=window, omega=omega, start_layer=0)
-    found, expected = ours(hidden, settings), expect(hidden, settings)
+    found, expected = fused(hidden, settings), expect(hidden, settings)
     np.testing.assert_allclose(found.layers, expected.layers, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(found.words, expected.words, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose([*found.layers.sum(axis=1), found.words.sum()], 1)
@@ -160,7 +162,7 @@ def test_layers_equal_but_for_rounding_count_as_equal(variant):
     one = layers_of(1, pieces=3, depth=0, width=32)[0]
     factors = [one, one * np.float32(1 + 2**-20), one * np.float32(3), np.nextafter(one, 9)]
     hidden = np.array(factors)
-    found = ours(hidden, settings_of(3, variant, start_layer=0, omega=0))
+    found = fused(hidden, settings_of(3, variant, start_layer=0, omega=0))
     np.testing.assert_allclose(found.vector, hidden.mean(axis=(0, 1)), rtol=1e-5, atol=1e-6)
 
 
@@ -171,7 +173,7 @@ def test_a_text_without_kept_pieces_is_the_zero_vector():
     found = sbert_wk(states, kept, settings)
     assert not found[0].any()
     assert_same(found[1].numpy(), expect(hidden, settings).vector)
-    nothing = ours(hidden, settings, [False] * 5)
+    nothing = fused(hidden, settings, [False] * 5)
     assert not nothing.vector.any()
     assert (nothing.layers.shape, nothing.words.shape) == ((0, 5), (0,))
 
@@ -192,7 +194,7 @@ def test_neither_the_batch_nor_its_padding_changes_a_vector(variant, side):
     found = sbert_wk(
         list(torch.tensor(states[settings.first_state :])), torch.tensor(kept), settings
     )
-    expected = [ours(text, settings).vector for text in texts]
+    expected = [fused(text, settings).vector for text in texts]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -200,7 +202,7 @@ def test_sbert_wk_skips_masked_tokens_in_middle():
     hidden, settings = layers_of(6), settings_of(6)
     kept = [False, True, False, True, True]
     check(hidden, settings, kept)
-    assert_same(ours(hidden[:, kept], settings).vector, expect(hidden, settings, kept).vector)
+    assert_same(fused(hidden[:, kept], settings).vector, expect(hidden, settings, kept).vector)
 
 
 @pytest.mark.parametrize("limit", [1, 7, 22])
@@ -283,14 +285,14 @@ def test_sbert_wk_reproduces_golden_vectors_and_weights(goldens, preset, start):
         hidden = golden["hidden"].astype(np.float32)
         settings = settings_of(12, (preset, None), start_layer=start, omega=omega)
         expected = golden[f"{name}_m2_{weight}"]
-        assert_same(ours(hidden, settings, kept).vector, expected, 1e-6)
+        assert_same(fused(hidden, settings, kept).vector, expected, 1e-6)
         # The reference is measured by the same rule.
         assert_same(expect(hidden, settings, kept).vector, expected, 1e-12)
     settings = settings_of(12, (preset, None), start_layer=start)
-    found = ours(golden["hidden"], settings)
+    found = fused(golden["hidden"], settings)
     np.testing.assert_allclose(found.layers, golden[f"{name}_m2_layer_weights"], rtol=1e-12)
     if start == 4:
-        words = ours(golden["hidden"], settings, kept).words
+        words = fused(golden["hidden"], settings, kept).words
         np.testing.assert_allclose(words, golden[f"{name}_token_weights"], rtol=1e-12)
 
 
@@ -340,4 +342,4 @@ def test_sbert_wk_reproduces_sixteen_golden_sentences(goldens, hidden_states, na
         kept[-1] = preset == "paper"
         if name.endswith("no_special"):
             kept[0] = kept[-1] = False
-        assert_same(ours(hidden, settings_of(6, (preset, None), **chosen), kept).vector, vector)
+        assert_same(fused(hidden, settings_of(6, (preset, None), **chosen), kept).vector, vector)

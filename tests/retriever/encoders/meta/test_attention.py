@@ -50,8 +50,8 @@ def test_attention_means_equal_means_over_pairs(margin, block, monkeypatch):
         if not (present[i][a] and present[j][b]) or a // block != b // block:
             continue
         gap = float(np.sum((projected[i][a].numpy() - projected[j][b].numpy()) ** 2))
-        same = bool(SENTENCES[a] == SENTENCES[b]), bool(TYPES[a] == TYPES[b])
-        term = {(True, False): 1, (False, True): 2, (False, False): 3}.get(same)
+        equals = bool(SENTENCES[a] == SENTENCES[b]), bool(TYPES[a] == TYPES[b])
+        term = {(True, False): 1, (False, True): 2, (False, False): 3}.get(equals)
         if a == b:
             costs[0].append(gap)
         elif term:
@@ -148,7 +148,7 @@ def fitted(settings, levels=(0.3, 0.3)):
     return fit_toy(settings, toy(levels))
 
 
-def same(a, b):
+def equals(a, b):
     pairs = zip((*a.matrices, a.weights), (*b.matrices, b.weights), strict=True)
     return all(np.array_equal(one, other) for one, other in pairs)
 
@@ -245,9 +245,9 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path):
     assert begun == [4]
     assert tuple(seen) == history.curve
     assert history == fitted(SHORT)[1]
-    assert same(projection, fitted(SHORT)[0])
+    assert equals(projection, fitted(SHORT)[0])
     # A finished training gives its result again.
-    assert same(resumed(pytest.fail)[0], projection)
+    assert equals(resumed(pytest.fail)[0], projection)
 
 
 def test_unsupervised_training_stops_on_held_out_loss():

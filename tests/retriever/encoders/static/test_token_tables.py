@@ -40,7 +40,7 @@ def arrays(kind):
 
 
 @pytest.fixture
-def made(tokenizer, tmp_path):
+def write_model2vec(tokenizer, tmp_path):
     """Function that writes a folder in model2vec's format."""
 
     def make(kind="plain", window=None, config=None):
@@ -70,8 +70,8 @@ def expected(kind, tokenizer):
 
 
 @pytest.mark.parametrize("kind", ["plain", "clustered", "int8"])
-def test_model2vec_vector_is_mean_of_weighted_rows(kind, made, tokenizer):
-    folder = made(kind)
+def test_model2vec_vector_is_mean_of_weighted_rows(kind, write_model2vec, tokenizer):
+    folder = write_model2vec(kind)
     encoder = Encoder.load(f"{folder}{PLAIN}")
     found = encoder.encode(TEXTS)
     np.testing.assert_allclose(found, expected(kind, tokenizer), rtol=1e-6, atol=1e-6)
@@ -81,7 +81,7 @@ def test_model2vec_vector_is_mean_of_weighted_rows(kind, made, tokenizer):
 
 
 @pytest.mark.parametrize("kind", ["plain", "clustered", "int8"])
-def test_static_encoder_equals_model2vec_library(kind, made, tokenizer, tmp_path):
+def test_static_encoder_equals_model2vec_library(kind, write_model2vec, tokenizer, tmp_path):
     theirs = pytest.importorskip("model2vec").StaticModel
     found = arrays(kind)
     more = {"weights": found.get("weights"), "token_mapping": found.get("mapping")}
@@ -109,8 +109,8 @@ def test_static_embedding_equals_sentence_transformers(tokenizer, tmp_path):
         assert found[3].any()
 
 
-def test_the_window_is_the_tokenizers_and_an_index_opens_again(made, tmp_path):
-    folder = made(window=9)
+def test_the_window_is_the_tokenizers_and_an_index_opens_again(write_model2vec, tmp_path):
+    folder = write_model2vec(window=9)
     documents = [{"id": f"{number}", "text": text} for number, text in enumerate(TEXTS) if text]
     with Index.create(tmp_path / "index", model=str(folder)) as index:
         index.add(documents)
@@ -119,8 +119,8 @@ def test_the_window_is_the_tokenizers_and_an_index_opens_again(made, tmp_path):
         assert index.search("w29 w7", mode="dense")[0].id == "5"
 
 
-def test_it_is_fitted_and_saved_like_other_word_vectors(made, tmp_path):
-    folder = made("clustered")
+def test_it_is_fitted_and_saved_like_other_word_vectors(write_model2vec, tmp_path):
+    folder = write_model2vec("clustered")
     sif = fit_static(folder, "sif", TEXTS)
     sif.save(tmp_path / "sif")
     assert StaticModel.load(tmp_path / "sif").weights == sif.weights
@@ -130,18 +130,18 @@ def test_it_is_fitted_and_saved_like_other_word_vectors(made, tmp_path):
     assert specs[0].fingerprint == specs[1].fingerprint
 
 
-def test_a_hub_id_needs_the_setting(made, monkeypatch):
+def test_a_hub_id_needs_the_setting(write_model2vec, monkeypatch):
     import huggingface_hub
 
-    folder = made()
+    folder = write_model2vec()
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
     with pytest.raises(ModelError, match=r"someone/table: .* add ::static=average$"):
         Encoder.load("someone/table")
     assert Encoder.load("someone/table::static=average").dimensions == WIDTH
 
 
-def test_unsupported_token_table_is_refused_in_one_line(made):
-    folder = made()
+def test_unsupported_token_table_is_refused_in_one_line(write_model2vec):
+    folder = write_model2vec()
     with pytest.raises(ConfigError, match="a static encoder does not run the model"):
         Encoder.load(f"{folder}::pooling=cls")
     modules = [{"type": f"x.{kind}", "path": ""} for kind in ("StaticEmbedding", "Dense")]
@@ -163,8 +163,8 @@ def test_unsupported_token_table_is_refused_in_one_line(made):
 
 
 @pytest.mark.parametrize("vocabulary", [1.5, 7, None])
-def test_vocabulary_that_is_no_table_is_refused(vocabulary, made):
-    folder = made()
+def test_vocabulary_that_is_no_table_is_refused(vocabulary, write_model2vec):
+    folder = write_model2vec()
     content = json.loads((folder / "tokenizer.json").read_text())
     content["model"]["vocab"] = vocabulary
     (folder / "tokenizer.json").write_text(json.dumps(content))

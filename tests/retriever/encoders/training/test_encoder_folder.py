@@ -11,17 +11,22 @@ from retriever.encoders.training import TrainableEncoder, read_training, write_e
 from retriever.encoders.training.model import TRAINING
 from retriever.errors import ConfigError, ModelError
 from tests.retriever.encoders.architectures import TEXTS
-from tests.retriever.encoders.sentence_models import dense, pooling, sentence_transformer, theirs
+from tests.retriever.encoders.sentence_models import (
+    dense,
+    pooling,
+    sentence_transformer,
+    sentence_transformers_vectors,
+)
 from tests.retriever.encoders.training.encoder_samples import RANKED, settings, train
-from tests.retriever.training.training_samples import scripted
+from tests.retriever.training.training_samples import scripted_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def trained(folder, output, part="last:2", encoder=""):
+def train_and_save(folder, output, part="last:2", encoder=""):
     """Train an encoder for one epoch, save it whatever its score, and return the folder."""
     asked = settings(train=part, epochs=1)
-    found, _ = train(f"{folder}{encoder}", RANKED, asked, scripted([0, 1]))
+    found, _ = train(f"{folder}{encoder}", RANKED, asked, scripted_scores([0, 1]))
     write_encoder(output, found, {"identity": {"seed": 0}})
     return output
 
@@ -30,17 +35,17 @@ def trained(folder, output, part="last:2", encoder=""):
     ("name", "part"), [("bert", "last:2"), ("roberta", "full"), ("mpnet", "last:1")]
 )
 def test_saved_encoder_equals_sentence_transformers(tmp_path, folders, name, part):
-    output = trained(folders(name), tmp_path / "new", part)
+    output = train_and_save(folders(name), tmp_path / "new", part)
     found = Encoder.load(output, device="cpu").encode(TEXTS)
     before = Encoder.load(str(folders(name)), device="cpu").encode(TEXTS)
-    assert (found * theirs(output)).sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert (found * sentence_transformers_vectors(output)).sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert (found * before).sum(axis=1).min() < 0.9999
 
 
 @pytest.mark.parametrize("mode", ["mean", "max", "cls"])
 def test_pooling_window_and_prompts_are_kept(tmp_path, folders, mode):
     settings_text = f"::pooling={mode}::max-length=12::query-prompt=w9 w8: ::passage-prompt=w7 "
-    output = trained(folders("bert"), tmp_path / "new", encoder=settings_text)
+    output = train_and_save(folders("bert"), tmp_path / "new", encoder=settings_text)
     encoder = Encoder.load(str(output), device="cpu")
     own = Encoder.load(f"{output}{settings_text}", device="cpu")
     assert encoder.spec.fingerprint == own.spec.fingerprint
@@ -63,20 +68,24 @@ def test_a_model_of_sentence_transformers_is_trained_as_it_is(tmp_path, folders,
     SentenceTransformer(modules=[words, Pooling(16, pooling_mode="cls")]).save(
         str(tmp_path / "theirs")
     )
-    output = trained(tmp_path / "theirs", tmp_path / "new", "full")
+    output = train_and_save(tmp_path / "theirs", tmp_path / "new", "full")
     encoder = Encoder.load(str(output), device="cpu")
     assert (encoder.spec.max_length, encoder.spec.effective_value("pooling")) == (16, "cls")
     found = encoder.encode(TEXTS[:3])
-    assert (found * theirs(output, TEXTS[:3])).sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert (found * sentence_transformers_vectors(output, TEXTS[:3])).sum(axis=1) == pytest.approx(
+        1, abs=1e-5
+    )
     # Projections are kept.
-    projected = trained(make(pooling(), dense(5)), tmp_path / "projected")
+    projected = train_and_save(make(pooling(), dense(5)), tmp_path / "projected")
     found = Encoder.load(str(projected), device="cpu").encode(TEXTS)
     assert found.shape[1] == 5
-    assert (found * theirs(projected)).sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert (found * sentence_transformers_vectors(projected)).sum(axis=1) == pytest.approx(
+        1, abs=1e-5
+    )
 
 
 def test_saved_encoder_differs_from_base_only_in_weights(tmp_path, folders):
-    output = trained(folders("bert"), tmp_path / "new")
+    output = train_and_save(folders("bert"), tmp_path / "new")
     for name in ("config.json", "tokenizer.json"):
         before, after = (json.loads((one / name).read_text()) for one in (folders("bert"), output))
         assert after.items() >= before.items() if name == "config.json" else after == before
@@ -85,12 +94,12 @@ def test_saved_encoder_differs_from_base_only_in_weights(tmp_path, folders):
 
 
 def test_training_record_is_ignored_with_other_weights(tmp_path, folders):
-    output = trained(folders("bert"), tmp_path / "new")
+    output = train_and_save(folders("bert"), tmp_path / "new")
     found = read_training(output)
     assert found is not None
     assert found["identity"] == {"seed": 0}
     assert found["weights"] == find_model(str(output)).weights
-    trained(folders("bert"), tmp_path / "other", "full")
+    train_and_save(folders("bert"), tmp_path / "other", "full")
     (output / "model.safetensors").write_bytes(
         (tmp_path / "other" / "model.safetensors").read_bytes()
     )

@@ -27,7 +27,12 @@ from tests.retriever.encoders.training.encoder_samples import (
     settings,
     train,
 )
-from tests.retriever.training.training_samples import same, scripted, still, weights
+from tests.retriever.training.training_samples import (
+    copy_without_dropout,
+    have_equal_weights,
+    scripted_scores,
+    weights,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -35,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def bert(folders, tmp_path_factory):
     """Without dropout."""
-    return still(tmp_path_factory.mktemp("still") / "bert", folders("bert"))
+    return copy_without_dropout(tmp_path_factory.mktemp("still") / "bert", folders("bert"))
 
 
 def ranking_losses(encoder, objective, batch):
@@ -61,7 +66,7 @@ def ranking_losses(encoder, objective, batch):
 def test_the_loss_of_an_epoch_is_that_of_the_vectors(bert, objective):
     # At a rate of 0 nothing changes, and every vector can be had afterwards.
     asked = settings(objective=objective, epochs=1, learning_rate=0.0)
-    encoder, (_, epoch) = train(bert, RANKED, asked, scripted([0, 0]))
+    encoder, (_, epoch) = train(bert, RANKED, asked, scripted_scores([0, 0]))
     batches = list(epoch_batches(RANKED.pools, asked.sampling, np.random.default_rng([0, 0])))
     each = [ranking_losses(encoder, objective, batch) for batch in batches]
     assert len(each) == 3
@@ -71,10 +76,10 @@ def test_the_loss_of_an_epoch_is_that_of_the_vectors(bert, objective):
 
 def test_the_loss_of_pairs_is_that_of_the_vectors(bert):
     asked = settings(epochs=1, learning_rate=0.0, head_learning_rate=0.0)
-    encoder, (_, epoch) = train(bert, SCORED, asked, scripted([0, 0]))
+    encoder, (_, epoch) = train(bert, SCORED, asked, scripted_scores([0, 0]))
     cosines = (encoder.encode(SCORED.left) * encoder.encode(SCORED.right)).sum(axis=1)
     assert epoch.loss == pytest.approx(np.mean((cosines - SCORED.scores) ** 2), abs=1e-6)
-    encoder, (_, epoch) = train(bert, LABELED, asked, scripted([0, 0]))
+    encoder, (_, epoch) = train(bert, LABELED, asked, scripted_scores([0, 0]))
     u, v = (
         encoder.vectors(encoder.tokenize(texts, 64, query=False))
         for texts in (LABELED.left, LABELED.right)
@@ -143,8 +148,10 @@ def test_every_objective_is_learned(bert, objective, examples, part, dev, epochs
 @pytest.mark.parametrize("part", ["full", "last:2"])
 def test_training_without_better_epoch_keeps_encoder_unchanged(bert, part):
     before = weights(TrainableEncoder.load(str(bert), device="cpu"))
-    encoder, curve = train(bert, RANKED, settings(train=part), scripted([0.5, 0.4, 0.5, 0.3]))
-    assert same(weights(encoder), before)
+    encoder, curve = train(
+        bert, RANKED, settings(train=part), scripted_scores([0.5, 0.4, 0.5, 0.3])
+    )
+    assert have_equal_weights(weights(encoder), before)
     assert curve[0] == Epoch(0, 0.0, 0.0, 0.5)
 
 
@@ -164,7 +171,7 @@ def test_an_interrupted_training_comes_to_the_same_end(
     with pytest.raises(KeyboardInterrupt):
         train(folders("bert"), examples, asked, gap, tmp_path / "state", on_step=stop)
     resumed, again = train(folders("bert"), examples, asked, gap, tmp_path / "state")
-    assert same(weights(resumed), weights(expected))
+    assert have_equal_weights(weights(resumed), weights(expected))
     assert again == curve
 
 
@@ -174,7 +181,7 @@ def test_gradient_checkpointing_gives_same_weights(folders, monkeypatch, precisi
     expected, curve = train(folders("bert"), RANKED, asked)
     monkeypatch.setattr("retriever.encoders.training.model._MOST_STATES", 0)
     found, again = train(folders("bert"), RANKED, asked)
-    assert same(weights(found), weights(expected))
+    assert have_equal_weights(weights(found), weights(expected))
     assert again == curve
     assert found.backbone.autocast == (precision == "bfloat16")
 
@@ -223,7 +230,7 @@ def test_texts_are_cut_at_the_window_of_training(bert):
     for end in (" w4 w5 w6 w7 w8", " w4 w5 w6"):
         examples = paired_texts(anchors, [one + end for one in POSITIVES], NEGATIVES)
         found.append(train(bert, examples, settings(max_length=8))[0])
-    assert same(*map(weights, found))
+    assert have_equal_weights(*map(weights, found))
     assert found[0].spec.max_length == 64
 
 

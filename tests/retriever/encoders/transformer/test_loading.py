@@ -21,7 +21,7 @@ from tests.retriever.encoders.sentence_models import (
     load,
     model_with,
     pooling,
-    refused,
+    refusal_of,
     same_encoder,
 )
 from tests.retriever.encoders.settings_samples import encoder_settings, sound
@@ -180,5 +180,5 @@ def test_a_special_token_that_the_tokenizer_does_not_put_is_refused(place, folde
     # The class of BERT would put its own special tokens back.
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    assert f"puts no [{place.upper()}] around a text" in refused(folder, f"pooling={place}")
+    assert f"puts no [{place.upper()}] around a text" in refusal_of(folder, f"pooling={place}")
     load(folder, f"pooling={'sep' if place == 'cls' else 'cls'}")

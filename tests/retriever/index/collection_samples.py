@@ -117,7 +117,7 @@ class Collection:
     def queries(self) -> list[str]:
         return [" ".join(WORDS[i : i + 3]) for i in range(0, 30, 3)]
 
-    def found(self, index: Path, where: str | None = None) -> list[list[str]]:
+    def top_tens(self, index: Path, where: str | None = None) -> list[list[str]]:
         """Return the ids of the ten best documents of each query."""
         with Index.open(index, encoder=self.encoder) as opened:
             return [
