@@ -195,9 +195,9 @@ def test_facets_follow_the_hits_as_a_table_or_a_line_of_json(retriever, indexed)
     assert table[0].split() == ["year", "matches", "documents"]
     *_, last = printed_lines(retriever("query", "red", "-k", "1", "--facets", "year", "--json"))
     values = last["facets"]["fields"]["year"]["values"]
-    assert sorted(one["value"] for one in values) == years
+    assert sorted(value["value"] for value in values) == years
     assert [row.split() for row in table[1:]] == [
-        [str(one[name]) for name in ("value", "matches", "documents")] for one in values
+        [str(value[name]) for name in ("value", "matches", "documents")] for value in values
     ]
 
 

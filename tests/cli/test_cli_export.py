@@ -71,7 +71,7 @@ def test_an_export_with_vectors_makes_an_index_that_answers_the_same(
 def test_import_notes_scaled_vectors_and_skipped_documents(retriever, write_jsonl, tmp_path):
     records = [{"doc": str(i), "body": text} for i, text in enumerate(["w1", " ", "w2"])]
     fields = ("--id-field", "doc", "--text-field", "body", "--set", "stop-words=no")
-    fielded = write_jsonl(*({**one, "v": [2, 0, 0, 0, 0]} for one in records), name="v.jsonl")
+    fielded = write_jsonl(*({**record, "v": [2, 0, 0, 0, 0]} for record in records), name="v.jsonl")
     np.save(tmp_path / "v.npy", np.eye(2, 5, dtype=np.float32))
     for folder, source, options, where, message in (
         ("i", fielded, ("--set", "vector-field=v"), "1", "note: 2 vectors scaled to length 1"),

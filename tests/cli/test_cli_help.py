@@ -257,7 +257,7 @@ def test_set_option_refuses_unknown_settings_and_bad_values(sell, text, message)
 def test_settings_are_listed_with_their_meaning_and_source(retriever):
     output = retriever("inspect", "settings").out
     listed = {one["key"]: one for one in printed_json(retriever("inspect", "settings", "--json"))}
-    assert set(listed) == {one.key for one in encoder_keys()}
+    assert set(listed) == {key.key for key in encoder_keys()}
     assert (listed["omega"]["values"], listed["omega"]["default"]) == ("0 to 1", "0.5")
     assert "omega: 0 to 1; default: 0.5\n    SBERT-WK: weight of alignment" in output
     assert "(Wang and Kuo 2020, Eq. 9)" in output

@@ -213,7 +213,7 @@ def test_a_bad_row_is_named_with_its_line_or_skipped(tmp_path, row, message):
 
 def test_tsv_without_header_has_id_and_text_per_line(tmp_path):
     content = "7\tThe \"first passage.\n\n8\tSecond: 5 o'clock\r\n9\tThird"
-    found = [(one.id, one.text) for one in read(write(tmp_path / "c.tsv", content))]
+    found = [(document.id, document.text) for document in read(write(tmp_path / "c.tsv", content))]
     assert found == [("7", 'The "first passage.'), ("8", "Second: 5 o'clock"), ("9", "Third")]
     for line, cells in (("8\tb\tc", 3), ("b", 1)):
         path = write(tmp_path / "c.tsv", f"7\ta\n{line}\n9\td\n")

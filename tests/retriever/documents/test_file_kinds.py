@@ -215,7 +215,7 @@ def test_unreadable_file_is_one_line_and_other_files_are_read(tmp_path):
     started = time.monotonic()
     problems = []
     reader._skip = problems.append
-    assert [one.id for one in reader] == ["zz.txt"]
+    assert [document.id for document in reader] == ["zz.txt"]
     assert time.monotonic() - started < 30
     assert len(problems) == len(REFUSED)
     for name, problem in zip(sorted(REFUSED), problems, strict=True):
@@ -255,7 +255,7 @@ def test_a_kind_whose_library_is_missing_is_named_with_the_command_that_installs
         write(tmp_path / name, KINDS[name][0])
     monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
     reader = CorpusReader(tmp_path)
-    assert [one.id for one in reader] == ["bees.md"]
+    assert [document.id for document in reader] == ["bees.md"]
     assert reader.problems == [
         f"{tmp_path}/bees.pdf: reading PDF files needs pypdfium2, which is not installed: "
         'pip install "layer-retriever[documents]"'
@@ -296,7 +296,7 @@ def test_a_file_alone_is_one_document_whose_id_is_its_path_as_given(tmp_path, mo
     write(tmp_path / "e.txt", "one\ntwo\n")
     sources = ["d.pdf", "./a.md", "b/a.md", "e.txt", "c.py"]
     reader = CorpusReader(sources)
-    assert [one.id if one.outline else one.text for one in reader] == [
+    assert [document.id if document.outline else document.text for document in reader] == [
         *["d.pdf", "a.md", "b/a.md", "one", "two", "c.py"]
     ]
     assert "ids of files that are one document are their paths as given" in reader.generated_ids
@@ -331,11 +331,11 @@ def test_slow_or_crashing_file_is_skipped_and_others_are_read(tmp_path, monkeypa
     write(tmp_path / "c.txt", b"read in any case")
     monkeypatch.setattr("retriever.documents.processes.SECONDS", 0.03)
     reader = CorpusReader(tmp_path, on_error="skip")
-    late = [one.id for one in reader]
+    late = [document.id for document in reader]
     assert "a.pdf" not in late
     assert reader.problems[0] == f"{tmp_path}/a.pdf: not read within 0 s; split or convert it"
     monkeypatch.setattr("retriever.documents.processes.SECONDS", 60)
-    found = {one.id: one for one in CorpusReader(tmp_path)}
+    found = {document.id: document for document in CorpusReader(tmp_path)}
     assert found.keys() == {"a.pdf", "b.pdf", "c.txt"}
     assert (found["a.pdf"].metadata["pages"], len(found["a.pdf"].outline)) == (3000, 3001)
     monkeypatch.setattr("retriever.documents.processes._START", "import os; os.abort()")
@@ -465,9 +465,9 @@ def test_dates_of_files_are_in_the_order_of_time():
 
 def test_a_page_keeps_its_headings_and_items():
     page = f"<title>Wiki</title><h1>Printer</h1><p>{HONEY * 20}<h2>Toner</h2><p>{HONEY * 20}"
-    found = read_html(f"{page}<ul><li>TN-2410<li>TK-1150</ul>".encode())
-    assert found.text.endswith(f"\n\nToner\n\n{HONEY * 20}\nTN-2410\nTK-1150")
-    assert [found.title, *(mark.label for mark in found.outline)] == ["Printer", "Toner"]
+    document = read_html(f"{page}<ul><li>TN-2410<li>TK-1150</ul>".encode())
+    assert document.text.endswith(f"\n\nToner\n\n{HONEY * 20}\nTN-2410\nTK-1150")
+    assert [document.title, *(mark.label for mark in document.outline)] == ["Printer", "Toner"]
 
 
 def test_bookmarks_stand_before_their_sections_in_their_order():

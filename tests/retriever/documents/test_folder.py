@@ -29,7 +29,7 @@ def test_a_folder_is_read_in_order_of_relative_paths_without_hidden_ones(tmp_pat
         write(tmp_path / name, "not read")
     os.symlink(tmp_path, tmp_path / "loop")
     reader = CorpusReader([str(tmp_path)])
-    assert [(one.id, one.text) for one in reader] == [
+    assert [(document.id, document.text) for document in reader] == [
         (name, f"text of {name}") for name in sorted(names)
     ]
     assert reader.bytes_read == reader.total_bytes
@@ -44,7 +44,7 @@ def test_folder_deeper_than_recursion_limit_is_read(tmp_path, monkeypatch):
     Path("deep.txt").write_text("deep")
     os.chdir(tmp_path)
     try:
-        assert [one.text for one in CorpusReader(["."])] == ["deep"]
+        assert [document.text for document in CorpusReader(["."])] == ["deep"]
     finally:
         # shutil.rmtree calls itself for each level.
         for _ in range(1100):
@@ -79,7 +79,7 @@ def test_links_out_of_folder_and_special_files_are_skipped_and_counted(tmp_path)
     ]
     for on_error in ("fail", "skip"):
         reader = CorpusReader([inside], on_error=on_error)
-        assert [(one.id, one.text) for one in reader] == [
+        assert [(document.id, document.text) for document in reader] == [
             ("a.txt", "plain"),
             ("below/e.txt", "plain"),
         ]
@@ -92,7 +92,7 @@ def test_a_source_that_is_a_link_is_followed(tmp_path):
     (tmp_path / "texts/b.txt").symlink_to("a.txt")
     (tmp_path / "link").symlink_to("texts")
     reader = CorpusReader([tmp_path / "link"])
-    assert [one.id for one in reader] == ["a.txt", "b.txt"]
+    assert [document.id for document in reader] == ["a.txt", "b.txt"]
     assert reader.skipped == 0
 
 
@@ -108,7 +108,7 @@ def test_unreadable_path_below_folder_is_named_or_skipped(tmp_path, longest):
     with pytest.raises(SourceError, match=r"b\.txt: no such file"):
         CorpusReader([tmp_path])
     reader = CorpusReader([tmp_path], on_error="skip")
-    assert [one.id for one in reader] == ["a.txt"]
+    assert [document.id for document in reader] == ["a.txt"]
     said = ["b.txt: no such file", "c.txt: cannot be read: ", "d.txt.gz: the gzip data ends"]
     said += ["e.txt.gz: longer than 64 MiB", "f.txt:2: invalid UTF-8: byte 0xff"]
     said.append("h.txt:3: holds a NUL byte")
@@ -282,7 +282,7 @@ def test_include_and_exclude_patterns_select_files(tmp_path):
     for name in ("a.md", "b.txt", "sub/c.md", "sub/d.txt", "docs/e.txt"):
         write(tmp_path / name, "text")
     wanted = {"include": ["*.md", "docs/"], "exclude": ["/a.md"]}
-    assert [one.id for one in read(tmp_path, **wanted)] == ["docs/e.txt", "sub/c.md"]
+    assert [document.id for document in read(tmp_path, **wanted)] == ["docs/e.txt", "sub/c.md"]
     # Of these none can match.
     for pattern in ("", " ", "# a", "!", "/", "a[", "[[:word:]]", "a\\"):
         with pytest.raises(ConfigError, match="expected a pattern"):
@@ -297,7 +297,7 @@ def test_ignore_files_that_are_links_or_pipes_are_counted(tmp_path):
     os.mkfifo(folder / ".ignore")
     write(folder / ".retrieverignore", b"\xff*\n!\n[\n")
     reader = CorpusReader(folder)
-    assert [one.id for one in reader] == ["b.txt"]
+    assert [document.id for document in reader] == ["b.txt"]
     assert reader.files_left_out == {"ignore files that are not plain": 2}
 
 
@@ -331,7 +331,7 @@ def test_a_folder_whose_ignore_file_cannot_be_used_is_passed_over(tmp_path):
         with pytest.raises(SourceError, match=re.escape(said)):
             CorpusReader(tmp_path)
         reader = CorpusReader(tmp_path, on_error="skip-files")
-        assert [one.id for one in reader] == ["a.txt"]
+        assert [document.id for document in reader] == ["a.txt"]
         assert reader.skipped == 1
         assert said in reader.problems[0]
         rules.unlink()
@@ -346,7 +346,7 @@ def test_a_folder_whose_ignore_file_cannot_be_read_is_passed_over(tmp_path):
     write(tmp_path / "sub/b.txt", "text")
     write(tmp_path / "sub/.gitignore", "b.txt").chmod(0)
     reader = CorpusReader(tmp_path, on_error="skip-files")
-    assert [one.id for one in reader] == ["a.txt"]
+    assert [document.id for document in reader] == ["a.txt"]
     assert "since its .gitignore cannot be read: Permission denied" in reader.problems[0]
 
 

@@ -67,11 +67,11 @@ def test_encodings_that_no_browser_reads_are_not_decoded(tmp_path, monkeypatch):
 def test_front_matter_nested_without_end_is_text(front):
     tracemalloc.start()
     with bounded_time(3):
-        found = read_markdown(f"+++\n{front}\n+++\ntext")
+        document = read_markdown(f"+++\n{front}\n+++\ntext")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 << 20
-    assert (found.metadata, found.text[-4:]) == ({}, "text")
+    assert (document.metadata, document.text[-4:]) == ({}, "text")
     assert read_markdown("+++\na.b.c = 'x.y'\n+++\nx").metadata == {"a": {"b": {"c": "x.y"}}}
 
 

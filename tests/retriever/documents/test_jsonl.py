@@ -174,7 +174,11 @@ def test_a_field_that_no_index_can_store_is_left_out_named_and_counted(
     reader = CorpusReader([path])
     # NaN is null.
     kept = {"n": None, "m": [1, {"k": [None]}]}
-    assert [(one.id, one.metadata) for one in reader] == [("a", {}), ("b", kept), ("c", kept)]
+    assert [(document.id, document.metadata) for document in reader] == [
+        ("a", {}),
+        ("b", kept),
+        ("c", kept),
+    ]
     assert (list(reader.left_out), reader.left_out[name].records) == ([name], 2)
     assert reader.left_out[name].first.startswith(f"{path}:2: ")
     assert fault in reader.left_out[name].first

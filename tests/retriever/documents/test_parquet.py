@@ -215,7 +215,7 @@ def index(tmp_path, fake_encoder):
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_frame_rows_are_added_as_documents(index, kind):
     assert index.add(KINDS[kind](TABLE)).added == 3
-    found = [(one.id, one.text, one.title, one.metadata) for one in index]
+    found = [(document.id, document.text, document.title, document.metadata) for document in index]
     assert found == DOCUMENTS
 
 

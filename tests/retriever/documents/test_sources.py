@@ -130,7 +130,7 @@ def test_sources_that_cannot_be_opened_are_skipped_unless_none_can(tmp_path):
         with pytest.raises(SourceError, match=str(one)):
             CorpusReader([good, one])
     reader = CorpusReader([*bad, good], on_error="skip")
-    assert [one.text for one in reader] == ["x"]
+    assert [document.text for document in reader] == ["x"]
     assert (reader.skipped, reader.total_bytes) == (4, 2)
     assert all(map(str.startswith, reader.problems, map(str, bad)))
     with pytest.raises(SourceError, match=r"no\.db: no such file"):
@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_listed_is_named_or_skipped(tmp_path, monkeypatc
         with pytest.raises(UnopenedError, match=f"^{problems[0]}"):
             CorpusReader(sources)
         reader = CorpusReader(sources, on_error="skip")
-        assert [one.id for one in reader] == ids
+        assert [document.id for document in reader] == ids
         assert reader.problems == problems
     with pytest.raises(UnopenedError, match=f"^{outer}"):
         CorpusReader("locked", on_error="skip")
@@ -263,11 +263,13 @@ def test_ids_of_several_folders_begin_with_the_folders_names(tmp_path, monkeypat
     sources(tmp_path)
     reader = CorpusReader([tmp_path / "p1", f"{tmp_path}/p2"])
     names = ["p1/README.md", "p1/a/b.txt", "p2/README.md"]
-    assert [(one.id, one.text) for one in reader] == [(name, f"text of {name}") for name in names]
+    assert [(document.id, document.text) for document in reader] == [
+        (name, f"text of {name}") for name in names
+    ]
     assert reader.generated_ids == "ids are the names of the folders with the paths below them"
     # However the folders are written.
     monkeypatch.chdir(tmp_path / "p1")
-    assert [one.id for one in CorpusReader([".", "../p2/"])] == names
+    assert [document.id for document in CorpusReader([".", "../p2/"])] == names
     for second in ("../2/p1", "../p1/"):
         with pytest.raises(SourceError, match=r"/p1/?: has the same name as \., and of"):
             CorpusReader([".", second])
@@ -285,7 +287,7 @@ def test_an_id_in_two_sources_is_an_error_that_names_both(tmp_path):
         reader = CorpusReader(given, on_error="skip")
         # Each time that it is read.
         for _ in range(2):
-            assert [one.id for one in reader] == ids
+            assert [document.id for document in reader] == ids
             assert reader.skipped == 1
 
 
@@ -294,5 +296,5 @@ def test_empty_records_with_an_id_are_yielded_if_asked_for(tmp_path, id_, kept):
     other = id_.replace("a", "b")
     path = write(tmp_path / "c.jsonl", f'{{{id_}"text": " "}}\n{{{other}"text": "x"}}\n')
     reader = CorpusReader([path], on_empty="yield")
-    assert [one.id if one.is_empty else "" for one in reader] == kept
+    assert [document.id if document.is_empty else "" for document in reader] == kept
     assert reader.empty_at == [f"{path}:1"]

@@ -53,7 +53,7 @@ def test_rows_come_in_the_order_of_the_primary_key_or_of_rowid_or_of_the_query(t
         Document("b", "B", None, {"n": 2}),
         Document("a", "A", None, {"n": 1}),
     ]
-    assert [one.text for one in read(f"{path}::pairs")] == ["z", "y", "x"]
+    assert [document.text for document in read(f"{path}::pairs")] == ["z", "y", "x"]
     assert read(f"{path}::late") == [Document("30", "third")]
     sql = "SELECT year AS id, upper(text) AS text FROM docs ORDER BY year DESC LIMIT 2"
     reader = CorpusReader([path], sql=sql)
@@ -104,7 +104,7 @@ def test_a_cell_that_no_index_can_store_is_left_out_and_its_document_kept(tmp_pa
     cells = "lang = x'00ff', year = 9e999, score = CAST(x'80' AS TEXT)"
     path = make(tmp_path / "data.db", f"UPDATE docs SET {cells} WHERE id = 20")
     reader = CorpusReader([f"{path}::docs"])
-    assert [one.id for one in reader] == ["10", "20", "30"]
+    assert [document.id for document in reader] == ["10", "20", "30"]
     faults = {"year": "inf", "lang": "a value of type bytes", "score": "the lone surrogate"}
     for name, fault in faults.items():
         assert reader.left_out[name].records == 1
@@ -137,7 +137,7 @@ def test_sqlite_bytes_read_grow_with_rows(tmp_path):
 
 
 def test_a_file_whose_name_holds_the_separator_is_read_as_a_file(tmp_path):
-    assert [one.text for one in read(write(tmp_path / "a::b.txt", "x\n"))] == ["x"]
+    assert [document.text for document in read(write(tmp_path / "a::b.txt", "x\n"))] == ["x"]
     table = make(tmp_path / "c::d.db")
     assert len(read(f"{table}::docs")) == 3
 

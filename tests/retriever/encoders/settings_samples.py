@@ -48,5 +48,5 @@ def sound(make, named):
 @st.composite
 def encoder_settings(draw, **own):
     """Settings that are possible for some model; `own` has other strategies for some of them."""
-    values = {"model": NASTY.filter(bool)} | {one.name: _values(one) for one in encoder_keys()}
+    values = {"model": NASTY.filter(bool)} | {key.name: _values(key) for key in encoder_keys()}
     return sound(EncoderSettings, draw(st.fixed_dictionaries({}, optional=values | own)))

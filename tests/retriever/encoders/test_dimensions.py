@@ -27,24 +27,24 @@ def test_vectors_are_those_of_truncate_dim(backend, make):
     model = sentence_transformer(folder)
     model.truncate_dim = FEWER
     for normalize in (True, False):
-        found = encoder.encode(TEXTS, normalize_embeddings=normalize)
+        vectors = encoder.encode(TEXTS, normalize_embeddings=normalize)
         expected = model.encode(list(TEXTS), normalize_embeddings=normalize)
-        np.testing.assert_allclose(found, expected, **CLOSE)
-    assert found.shape == (len(TEXTS), encoder.dimensions) == (len(TEXTS), FEWER)
-    assert found.flags["C_CONTIGUOUS"]
+        np.testing.assert_allclose(vectors, expected, **CLOSE)
+    assert vectors.shape == (len(TEXTS), encoder.dimensions) == (len(TEXTS), FEWER)
+    assert vectors.flags["C_CONTIGUOUS"]
 
 
 def test_every_kind_of_encoder_truncates_to_dimensions(folders, tmp_path):
     table = tmp_path / "vectors.txt"
     table.write_text("a 1 2 3\nb 4 6 8\n")
-    found = load_truncated(table, "::static=average::normalize=no::dimensions=2").encode(
+    vectors = load_truncated(table, "::static=average::normalize=no::dimensions=2").encode(
         ["a b", "c"]
     )
-    np.testing.assert_allclose(found, [[2.5, 4], [0, 0]])
+    np.testing.assert_allclose(vectors, [[2.5, 4], [0, 0]])
     np.save(tmp_path / "ready.npy", np.array([[3, 4, 5]], np.float32))
     (tmp_path / "ready.texts.jsonl").write_text('"a"\n')
-    found = load_truncated(tmp_path / "ready.npy", "::dimensions=2").encode(["a"])
-    np.testing.assert_allclose(found, [[0.6, 0.8]], rtol=1e-6)
+    vectors = load_truncated(tmp_path / "ready.npy", "::dimensions=2").encode(["a"])
+    np.testing.assert_allclose(vectors, [[0.6, 0.8]], rtol=1e-6)
 
 
 def test_fingerprint_changes_only_with_fewer_dimensions(folders):

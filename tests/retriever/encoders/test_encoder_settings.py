@@ -116,7 +116,7 @@ def test_a_setting_that_is_given_twice_is_refused_by_name(text, options, key):
 def test_an_unknown_setting_or_preset_is_refused_with_those_that_there_are(name):
     message = refusal_of(parse_encoder, f"m::{name}=1")
     assert f"unknown setting {name!r}" in message
-    assert all(re.search(rf"\b{one.key}\b", message) for one in encoder_keys())
+    assert all(re.search(rf"\b{key.key}\b", message) for key in encoder_keys())
     message = refusal_of(parse_encoder, f"m::{name}")
     assert all(part in message for part in [*PRESETS, repr(name)])
     assert refusal_of(EncoderSettings, model="").startswith("model: expected")
@@ -173,7 +173,7 @@ def test_impossible_values_and_combinations_are_refused_by_name(settings, refusa
 
 
 def test_the_keys_of_the_text_form_are_listed_with_their_meaning_default_and_source():
-    listed = {one.key: one for one in encoder_keys()}
+    listed = {key.key: key for key in encoder_keys()}
     assert [one.name for one in listed.values()] == [
         field.name for field in fields(EncoderSettings) if field.name != "model"
     ]

@@ -69,14 +69,14 @@ def stored(folder):
     """{id: (title, text, metadata, spans, vectors)} of an index."""
     with closing(FolderReader(folder)) as reader, reader.view() as view:
         return {
-            one.id: (
-                one.title,
-                one.text,
-                one.metadata,
-                [(start, stop) for _, start, stop in one.passages],
-                view.vectors([passage for passage, _, _ in one.passages]).tolist(),
+            document.id: (
+                document.title,
+                document.text,
+                document.metadata,
+                [(start, stop) for _, start, stop in document.passages],
+                view.vectors([passage for passage, _, _ in document.passages]).tolist(),
             )
-            for one in view.documents()
+            for document in view.documents()
         }
 
 
@@ -104,14 +104,14 @@ class Collection:
     def make(cls, folder: Path, count: int = 400, settings: str = "") -> Collection:
         model = f"{word_vectors(folder / 'words.txt')}{settings}"
         encoder = Encoder.load(model)
-        texts = [one.text for one in random_documents(count)]
+        texts = [document.text for document in random_documents(count)]
         # Texts with the same words in the same shares would tie.
         _, first = np.unique(np.round(encoder.encode(texts), 4), axis=0, return_index=True)
         documents = [
             Document(f"d{n}", texts[place], None, {"n": n, "even": n % 2 == 0, "name": f"t{n}"})
             for n, place in enumerate(sorted(first.tolist()))
         ]
-        vectors = encoder.encode([one.text for one in documents])
+        vectors = encoder.encode([document.text for document in documents])
         return cls(model, documents, vectors, encoder)
 
     def queries(self) -> list[str]:

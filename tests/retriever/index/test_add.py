@@ -207,7 +207,7 @@ def test_add_stores_nan_as_null_and_refuses_unstorable_metadata(index):
         with pytest.raises(SourceError, match=f"document 'b': the field 'n' .*{fault}"):
             index.add([{"id": "b", "text": "x", "n": value}])
     index.add([{"id": "a", "text": "x", "n": HTTPStatus.OK}])
-    assert [one.metadata for one in index] == [{"n": 200}]
+    assert [document.metadata for document in index] == [{"n": 200}]
 
 
 def test_pruning_deletes_what_the_stream_does_not_hold_and_empty_documents(index):

@@ -77,13 +77,17 @@ def test_texts_and_metadata_are_kept_and_a_field_can_be_the_title(
     import_documents(
         tmp_path / "index", source, sample_collection.model, fields=Fields(title=title)
     )
-    expected = {one.id: one for one in sample_collection.documents if one.id not in ("d3", "d200")}
+    expected = {
+        document.id: document
+        for document in sample_collection.documents
+        if document.id not in ("d3", "d200")
+    }
     if title:
         for id_, one in expected.items():
             metadata = dict(one.metadata)
             expected[id_] = replace(one, title=metadata.pop("name"), metadata=metadata)
     with Index.open(tmp_path / "index") as index:
-        assert {one.id: one for one in index} == expected
+        assert {document.id: document for document in index} == expected
     with pytest.raises(ConfigError, match="leave --id-field out"):
         import_documents(
             tmp_path / "index", source, sample_collection.model, fields=Fields(id="name")

@@ -63,8 +63,8 @@ def test_vectors_come_back_as_the_float32_they_are(folder, tmp_path, fake_encode
     total = 0
     for record in lines(tmp_path / "out.jsonl"):
         title, text, _, spans, vectors = expected.pop(record["id"])
-        assert [(one["start"], one["stop"]) for one in record["vectors"]] == spans
-        found = [one["vector"] for one in record["vectors"]]
+        assert [(vector["start"], vector["stop"]) for vector in record["vectors"]] == spans
+        found = [vector["vector"] for vector in record["vectors"]]
         np.testing.assert_array_equal(np.array(found, np.float32), np.array(vectors, np.float32))
         texts = [f"{title} {text[a:b]}" if title else text[a:b] for a, b in spans]
         np.testing.assert_allclose(found, fake_encoder.encode(texts), atol=1e-6)

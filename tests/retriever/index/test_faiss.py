@@ -18,7 +18,8 @@ from tests.retriever.index.collection_samples import Collection
 def corpus(folder, sample_collection):
     path = folder / "corpus.jsonl"
     lines = (
-        {"id": one.id, "text": one.text, **one.metadata} for one in sample_collection.documents
+        {"id": document.id, "text": document.text, **document.metadata}
+        for document in sample_collection.documents
     )
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path

@@ -292,9 +292,11 @@ def test_language_fit_follows_deletions_at_next_refresh_or_add(notes, how):
     write_notes(notes.folder / "ru", russian(90))
     with pytest.warns(UserWarning, match="does not know the language of"):
         notes.index.refresh()
-    texts = [one for one in notes.index if "ru/" not in one.id]
+    texts = [document for document in notes.index if "ru/" not in document.id]
     if how != "prune":
-        notes.index.delete([one.id for one in notes.index if one.id.startswith("ru/")])
+        notes.index.delete(
+            [document.id for document in notes.index if document.id.startswith("ru/")]
+        )
     changes = {
         "refresh": notes.index.refresh,
         "add": lambda: notes.index.add(["one more"]),

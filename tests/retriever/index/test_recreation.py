@@ -295,7 +295,7 @@ def test_a_damaged_document_stops_it_and_no_index_is_made_where_there_is_none(
     german, other, tmp_path
 ):
     before = settings_of(german)
-    text = next(one.text for one in random_documents(120) if one.id == "d5")
+    text = next(document.text for document in random_documents(120) if document.id == "d5")
     with closing(sqlite3.connect(german / "index.sqlite")) as database:
         for altered in ("other", text):
             with database:

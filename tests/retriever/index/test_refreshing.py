@@ -55,7 +55,7 @@ def test_refresh_adds_changes_renames_and_deletes_documents(tmp_path, index, fak
     # That of the renamed file has no title, for which its new name stands.
     assert fake_encoder.encoded == before + 3
     assert [hit.id for hit in index.search("text of c", k=1, mode="dense")] == ["e.txt"]
-    assert {one.id: one.text for one in index} == {
+    assert {document.id: document.text for document in index} == {
         "a.txt": "another text",
         "d.txt": "text of d",
         "e.txt": "text of c",
@@ -140,7 +140,7 @@ def test_random_changes_of_files_give_the_index_of_a_new_run(tmp_path, fake_enco
     for step in range(12):
         for _ in range(chance.randint(1, 4)):
             change()
-        held = {one.id: one for one in index}
+        held = {document.id: document for document in index}
         report = index.refresh()
         expected = afresh(tmp_path / f"{step}.index", *given)
         assert list(index) == expected
@@ -203,7 +203,7 @@ def test_a_missing_source_changes_nothing(tmp_path, index):
     report = index.refresh(prune=True)
     assert (report.removed, report.added) == (1, 1)
     assert index.sources == [str(tmp_path / "other"), str(lines)]
-    assert [one.id for one in index] == ["c", "other/b.txt", "other/new.txt"]
+    assert [document.id for document in index] == ["c", "other/b.txt", "other/new.txt"]
 
 
 def test_a_folder_that_cannot_be_listed_or_read_keeps_what_the_index_has(tmp_path, index):
@@ -288,7 +288,7 @@ def test_prune_leaves_the_documents_of_the_sources_alone_and_forgets_others(tmp_
     (tmp_path / "notes/b.txt").rename(tmp_path / "notes/d.txt")
     report = index.add(CorpusReader(tmp_path / "notes"), remember=True, prune=True)
     assert (report.added, report.deleted, report.unchanged) == (1, 2, 1)
-    assert [one.id for one in index] == ["a.txt", "d.txt"]
+    assert [document.id for document in index] == ["a.txt", "d.txt"]
     assert index.sources == [str(tmp_path / "notes")]
     assert index.refresh() == RefreshReport(unchanged=2)
 
@@ -303,7 +303,7 @@ def test_refresh_removes_documents_left_by_run_without_prune(tmp_path, index):
     remember(index, tmp_path / "notes", lines)
     assert len(index) == 4
     assert index.refresh() == RefreshReport(removed=2, unchanged=2)
-    assert [one.id for one in index] == ["a.txt", "d"]
+    assert [document.id for document in index] == ["a.txt", "d"]
 
 
 def test_sources_keep_their_fields_and_rules(tmp_path, index):
@@ -327,13 +327,13 @@ def test_refresh_follows_single_files_and_mailboxes(tmp_path, index, monkeypatch
     mails = [f"From a\nSubject: s{number}\n\nMail {number}.\n\n" for number in range(3)]
     write(tmp_path / "mail/all.mbox", "".join(mails))
     remember(index, "read.md", "mail")
-    held = [one.id for one in index]
+    held = [document.id for document in index]
     assert len(held) == 4
     write(tmp_path / "read.md", "# Title\nanother body")
     write(tmp_path / "mail/all.mbox", "".join(mails[:2]))
     monkeypatch.chdir("/")
     assert index.refresh() == RefreshReport(changed=1, removed=1, unchanged=2)
-    assert [one.id for one in index] == [id_ for id_ in held if id_ != "all.mbox#3"]
+    assert [document.id for document in index] == [id_ for id_ in held if id_ != "all.mbox#3"]
     assert "another body" in index["read.md"].text
 
 
@@ -356,7 +356,7 @@ def test_refresh_reads_skipped_files_once_readable(tmp_path, index, monkeypatch)
         index.refresh()
         index.refresh()
         assert [reader._settings.only for reader in read] == [{"b.txt"}]
-        assert [one.id for one in index] == ["a.txt"]
+        assert [document.id for document in index] == ["a.txt"]
 
 
 def test_refresh_sees_sqlite_changes_in_write_ahead_log(tmp_path, index):
@@ -378,13 +378,13 @@ def test_refresh_keeps_document_of_last_source_with_same_id(tmp_path, index):
     remember(index, second)
     write(first, '{"id": "x", "text": "first again"}\n')
     index.refresh()
-    assert {one.id: one.text for one in index} == {"x": "first again", "z": "z"}
+    assert {document.id: document.text for document in index} == {"x": "first again", "z": "z"}
     write(second, '{"id": "x", "text": "second again"}\n{"id": "z", "text": "z"}')
     index.refresh()
-    assert {one.id: one.text for one in index} == {"x": "second again", "z": "z"}
+    assert {document.id: document.text for document in index} == {"x": "second again", "z": "z"}
     write(second, '{"id": "z", "text": "z"}')
     index.refresh()
-    assert {one.id: one.text for one in index} == {"x": "first again", "z": "z"}
+    assert {document.id: document.text for document in index} == {"x": "first again", "z": "z"}
 
 
 def test_refresh_without_changes_takes_no_lock(tmp_path, index):
@@ -423,7 +423,7 @@ def test_a_snapshot_remembers_its_sources(tmp_path, index):
     (tmp_path / "notes/a.txt").rename(tmp_path / "notes/b.txt")
     with Index.open(tmp_path / "copy") as copy:
         assert copy.refresh() == RefreshReport(added=1, removed=1)
-    assert [one.id for one in index] == ["a.txt"]
+    assert [document.id for document in index] == ["a.txt"]
     (tmp_path / "my.index/index.sqlite-sources").write_bytes(b"no database at all" * 100)
     with pytest.raises(DamagedIndexError, match=r"index\.sqlite-sources: the file was altered"):
         index.snapshot(tmp_path / "other")

@@ -82,9 +82,9 @@ def test_other_programs_read_a_shard(tmp_path, model):
     encode_shards(documents, tmp_path / "s", model)
     tensors = load_file(tmp_path / "s/000000.safetensors")
     lines = tensors["documents"].tobytes().decode().splitlines()
-    assert [json.loads(line)["text"] for line in lines] == [one.text for one in documents]
+    assert [json.loads(line)["text"] for line in lines] == [document.text for document in documents]
     make_index(tmp_path / "direct", model, documents)
-    vectors = [row for one in documents for row in stored(tmp_path / "direct")[one.id][4]]
+    vectors = [row for document in documents for row in stored(tmp_path / "direct")[document.id][4]]
     np.testing.assert_array_equal(tensors["vectors"], np.array(vectors, np.float32))
     assert tensors["hashes"].shape == (5, 16)
     assert tensors["passage_counts"].sum() == len(tensors["spans"]) == len(vectors)
@@ -125,7 +125,7 @@ def test_empty_documents_are_left_out_and_a_shard_may_hold_none(tmp_path, model)
     documents = [Document("a", " "), Document("b", "\n", ""), Document("c", "w1")]
     done = encode_shards(documents, tmp_path / "shards", model, shard_size=2)
     assert (done.shards, done.documents) == (2, 1)
-    assert [one.document.id for one in read_shards(tmp_path / "shards")] == ["c"]
+    assert [document.document.id for document in read_shards(tmp_path / "shards")] == ["c"]
     assert encode_shards(documents, tmp_path / "shards", model, shard_size=2).made == 0
     assert encode_shards([], tmp_path / "none", model).shards == 0
     assert list(read_shards(tmp_path / "none")) == []
@@ -135,7 +135,7 @@ def test_shard_of_long_texts_ends_early(tmp_path, model, monkeypatch):
     monkeypatch.setattr("retriever.index.transfer.shards._BLOCK_BYTES", 200)
     documents = [Document(str(n), "w1 " * 30) for n in range(6)]
     assert encode_shards(documents, tmp_path / "shards", model).shards == 3
-    assert [one.document for one in read_shards(tmp_path / "shards")] == documents
+    assert [document.document for document in read_shards(tmp_path / "shards")] == documents
 
 
 @pytest.mark.parametrize("on_long", ["split", "truncate"])
@@ -266,7 +266,7 @@ def test_a_source_that_has_changed_is_refused(tmp_path, model, write_jsonl):
         encode_shards(
             CorpusReader(write_jsonl(*records, {"id": "9", "text": "w1"})), tmp_path / "shards"
         )
-    changed = [dict(one) for one in records]
+    changed = [dict(record) for record in records]
     changed[5]["text"] = "w6"
     with pytest.raises(SourceError, match=r"000001\.safetensors: .* from document 5 on"):
         encode_shards(CorpusReader(write_jsonl(*changed)), tmp_path / "shards")

@@ -54,7 +54,7 @@ def test_a_node_that_is_killed_loses_and_repeats_no_text(tmp_path, model, cluste
         documents, tmp_path / "ray", model, shard_size=500, ray=cluster.address, progress=Killing()
     )
     assert (done.shards, done.made, done.documents) == (40, 40, 20_000)
-    assert [one.document for one in read_shards(tmp_path / "ray")] == documents
+    assert [document.document for document in read_shards(tmp_path / "ray")] == documents
     encode_shards(documents, tmp_path / "here", model, shard_size=500)
     for path in (tmp_path / "here").glob("*.safetensors"):
         assert path.read_bytes() == (tmp_path / "ray" / path.name).read_bytes()

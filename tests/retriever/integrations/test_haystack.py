@@ -50,9 +50,9 @@ def check(documents, expected):
 def test_documents_are_the_hits_with_their_scores(retriever, expected):
     check(retriever.run("pears")["documents"], expected)
     check(asyncio.run(retriever.run_async("pears"))["documents"], expected)
-    assert [one.id for one in retriever.run("pears", top_k=1, where="id = 'c'")["documents"]] == [
-        "c"
-    ]
+    assert [
+        document.id for document in retriever.run("pears", top_k=1, where="id = 'c'")["documents"]
+    ] == ["c"]
 
 
 def test_a_saved_pipeline_opens_the_index_again(index, expected):

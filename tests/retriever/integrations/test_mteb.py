@@ -86,9 +86,9 @@ def test_mteb_task_scores_equal_hand_computed_ndcg(model):
 
 def test_mteb_reranking_task_ranks_only_its_candidates(indexed):
     given = {"q1": ["a", 'quoted "b\\'], "q2": []}
-    found = indexed.search(Dataset.from_list(QUERIES), top_k=10, top_ranked=given)
-    assert list(found["q1"]) == ['quoted "b\\', "a"]
-    assert found["q2"] == {}
+    hits = indexed.search(Dataset.from_list(QUERIES), top_k=10, top_ranked=given)
+    assert list(hits["q1"]) == ['quoted "b\\', "a"]
+    assert hits["q2"] == {}
 
 
 def test_mteb_instruction_is_appended_to_query(indexed):

@@ -71,15 +71,15 @@ def tokens(found):
 
 def test_search_gives_the_hits_of_the_index_with_their_scores(index):
     hits = index.search("apples and pears", k=3)
-    found = answer(index, "search", query="apples and pears", k=3)
-    assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in hits]
-    for shown, hit in zip(found["hits"], hits, strict=True):
+    result = answer(index, "search", query="apples and pears", k=3)
+    assert [hit["id"] for hit in result["hits"]] == [hit.id for hit in hits]
+    for shown, hit in zip(result["hits"], hits, strict=True):
         assert shown["score"] == round(hit.score, 4)
         assert (shown["dense"], shown["bm25"]) == (round(hit.dense, 4), round(hit.bm25, 4))
         assert shown["metadata"] == hit.metadata
-    assert not found["truncated"]
+    assert not result["truncated"]
     rest = answer(index, "search", query="apples and pears", offset=1, k=2)["hits"]
-    assert rest == found["hits"][1:]
+    assert rest == result["hits"][1:]
 
 
 def test_multi_get_takes_the_places_that_hits_show(index, tmp_path):
@@ -103,10 +103,10 @@ def test_tool_answers_match_their_output_schemas(index, max_tokens):
     }
     assert schemas.keys() == calls.keys()
     for name, arguments in calls.items():
-        found = answer(index, name, max_tokens=max_tokens, **arguments)
-        jsonschema.validate(found, schemas[name])
+        result = answer(index, name, max_tokens=max_tokens, **arguments)
+        jsonschema.validate(result, schemas[name])
         known = schemas[name]["properties"].keys() | {"left_out"}
-        assert found.keys() <= known, name
+        assert result.keys() <= known, name
 
 
 @pytest.mark.parametrize("context", [0, 1, 5])
@@ -131,14 +131,14 @@ def test_context_adds_the_passages_on_both_sides(index):
 
 @pytest.mark.parametrize("limit", [200, 230, 260, 300, 400, 600, 1000])
 def test_answers_fit_their_budget_and_say_what_they_leave_out(index, limit):
-    found = answer(index, "search", query="apples", context=5, max_tokens=limit)
-    assert tokens(found) <= limit
-    assert found["hits"]
-    assert found["truncated"] == (
-        len(found["hits"]) < len(DOCUMENTS) or any(hit.get("cut") for hit in found["hits"])
+    result = answer(index, "search", query="apples", context=5, max_tokens=limit)
+    assert tokens(result) <= limit
+    assert result["hits"]
+    assert result["truncated"] == (
+        len(result["hits"]) < len(DOCUMENTS) or any(hit.get("cut") for hit in result["hits"])
     )
-    assert ("more" in found) == found["truncated"]
-    for hit in found["hits"]:
+    assert ("more" in result) == result["truncated"]
+    for hit in result["hits"]:
         assert hit["text"]
         assert hit["text"] == index[hit["id"]].text[hit["start"] : hit["stop"]]
 
@@ -191,7 +191,7 @@ def test_a_place_in_a_file_is_a_path_with_lines_that_multi_get_reads(lines):
     for part in parts:
         assert part["text"] == index[part["id"]].text[part["start"] : part["stop"]]
     wrong = answer(index, "multi_get", ids=["notes.md:2", "note:1", "nothing", "nothing:3", "note"])
-    said = [one.get("error", "") for one in wrong["documents"]]
+    said = [document.get("error", "") for document in wrong["documents"]]
     assert ["lines" in one for one in said] == [True, True, False, False, False]
     assert ["no document" in one for one in said] == [False, False, True, True, False]
 
@@ -200,13 +200,13 @@ def test_a_place_in_a_file_is_a_path_with_lines_that_multi_get_reads(lines):
 def test_several_documents_share_a_budget_and_are_read_by_following_the_answers(index, limit):
     asked, texts = ["long", "note", "nothing", "wide", "long[9:]", "note[2:]"], {}
     while asked:
-        found = answer(index, "multi_get", ids=asked, max_tokens=limit)
-        assert tokens(found) <= limit
-        assert found["documents"]
-        assert ("more" in found) == found["truncated"]
-        left = asked[len(found["documents"]) :]
-        assert bool(left) == (f"ids from number {len(found['documents']) + 1} " in str(found))
-        for name, part in zip(asked, found["documents"], strict=False):
+        result = answer(index, "multi_get", ids=asked, max_tokens=limit)
+        assert tokens(result) <= limit
+        assert result["documents"]
+        assert ("more" in result) == result["truncated"]
+        left = asked[len(result["documents"]) :]
+        assert bool(left) == (f"ids from number {len(result['documents']) + 1} " in str(result))
+        for name, part in zip(asked, result["documents"], strict=False):
             texts.setdefault(name.split(" ")[0], []).append(part.get("text", ""))
             if part.get("cut"):
                 left.append(f"{part['id']}[{part['stop']}:]")
@@ -267,10 +267,10 @@ def test_truncated_search_answer_continues_with_next_hit(tmp_path, fake_encoder,
 def test_status_answer_fits_token_budget(tmp_path, fake_encoder, limit):
     with Index.create(tmp_path / "index") as index:
         index.add([{"id": "1", "text": "a", **{f"field{i}": "x" * 30 for i in range(40)}}])
-        found = answer(index, "status", max_tokens=limit)
-    assert tokens(found) <= limit
-    assert found["indexes"][0]["documents"] == 1
-    assert found["truncated"] == (len(found["indexes"][0]["fields"]) < 40)
+        result = answer(index, "status", max_tokens=limit)
+    assert tokens(result) <= limit
+    assert result["indexes"][0]["documents"] == 1
+    assert result["truncated"] == (len(result["indexes"][0]["fields"]) < 40)
 
 
 def test_status_answer_names_values_of_fields(index):
@@ -288,14 +288,14 @@ def test_http_server_on_used_port_is_refused_with_port(index):
 
 
 def test_filters_apply_and_unknown_fields_are_noted(index):
-    found = answer(index, "search", query="apples", where="year >= 2020 and lang = 'en'")
-    assert [hit["id"] for hit in found["hits"]] == ["note"]
+    result = answer(index, "search", query="apples", where="year >= 2020 and lang = 'en'")
+    assert [hit["id"] for hit in result["hits"]] == ["note"]
     with pytest.warns(UserWarning, match="yaer"):
-        found = answer(index, "search", query="apples", where="yaer > 1")
-    assert "did you mean 'year'" in found["notes"][0]
+        result = answer(index, "search", query="apples", where="yaer > 1")
+    assert "did you mean 'year'" in result["notes"][0]
     with pytest.warns(UserWarning, match="tags"):
-        found = answer(index, "search", query="apples", where="tags = 'fruit'")
-    assert "has lists and no strings" in found["notes"][0]
+        result = answer(index, "search", query="apples", where="tags = 'fruit'")
+    assert "has lists and no strings" in result["notes"][0]
 
 
 def test_a_query_is_text_and_unknown_words_are_noted(index):

@@ -56,9 +56,9 @@ def test_classifier_scores_in_torch_equal_sentence_transformers(name, save_class
     folder = save_classifier(name)
     model = load_classifier(str(folder), device="cpu", backend="torch")
     assert isinstance(model, Classifier)
-    found = model.score(QUESTIONS, TEXTS)
-    assert np.ptp(found) > 0.005
-    np.testing.assert_allclose(found, reference_scores(folder), **CLOSE)
+    scores = model.score(QUESTIONS, TEXTS)
+    assert np.ptp(scores) > 0.005
+    np.testing.assert_allclose(scores, reference_scores(folder), **CLOSE)
     assert model.cut
 
 
@@ -87,9 +87,9 @@ def test_classifier_scores_without_torch_equal_sentence_transformers(
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 def test_the_activation_is_where_older_releases_write_it(files, backend, save_classifier):
     folder = save_classifier(files=files)
-    found = load_classifier(str(folder), device="cpu", backend=backend).score(QUESTIONS, TEXTS)
-    np.testing.assert_allclose(found, reference_scores(folder), **CLOSE)
-    assert np.ptp(found) > 0.01
+    scores = load_classifier(str(folder), device="cpu", backend=backend).score(QUESTIONS, TEXTS)
+    np.testing.assert_allclose(scores, reference_scores(folder), **CLOSE)
+    assert np.ptp(scores) > 0.01
 
 
 def test_classifier_saved_by_installed_release_is_loaded(save_classifier, tmp_path):
@@ -101,9 +101,9 @@ def test_classifier_saved_by_installed_release_is_loaded(save_classifier, tmp_pa
     reranker = load_reranker(saved, device="cpu")
     question, texts = "w1 w2 w3?", TEXTS[:4]
     with pytest.warns(UserWarning, match="window of 20 word pieces"):
-        found = reranker.score(question, None, texts, None)
+        scores = reranker.score(question, None, texts, None)
     expected = model.predict([(question, text) for text in texts])
-    np.testing.assert_allclose(found, expected, **CLOSE)
+    np.testing.assert_allclose(scores, expected, **CLOSE)
 
 
 def test_a_hub_id_is_downloaded_if_asked(save_classifier, monkeypatch):

@@ -66,20 +66,20 @@ def reference_scores(folder, model):
 @pytest.mark.parametrize("name", SHALLOW)
 def test_cross_encoder_scores_equal_transformers_with_separate_head(name, folders):
     model = cross_encoder(folders(name), max_length=WINDOW)
-    found = model.score(QUESTIONS, TEXTS)
-    assert found.dtype == np.float32
-    assert np.ptp(found) > 0.01
-    np.testing.assert_allclose(found, reference_scores(folders(name), model), **CLOSE)
+    scores = model.score(QUESTIONS, TEXTS)
+    assert scores.dtype == np.float32
+    assert np.ptp(scores) > 0.01
+    np.testing.assert_allclose(scores, reference_scores(folders(name), model), **CLOSE)
 
 
 @pytest.mark.parametrize("name", ["bert", "xlnet", "roberta"])
 def test_cross_encoder_in_training_mode_scores_like_loaded_one(name, folders):
     quick = cross_encoder(folders(name), max_length=WINDOW)
     model = cross_encoder(folders(name), max_length=WINDOW, training=True)
-    found = model.score(QUESTIONS, TEXTS)
-    np.testing.assert_allclose(found, quick.score(QUESTIONS, TEXTS), **CLOSE)
+    scores = model.score(QUESTIONS, TEXTS)
+    np.testing.assert_allclose(scores, quick.score(QUESTIONS, TEXTS), **CLOSE)
     # Dropout is off while it scores, and on afterwards.
-    np.testing.assert_array_equal(model.score(QUESTIONS, TEXTS), found)
+    np.testing.assert_array_equal(model.score(QUESTIONS, TEXTS), scores)
     assert model.head.training
     assert model.backbone.model.training
     assert not quick.head.training
@@ -88,8 +88,8 @@ def test_cross_encoder_in_training_mode_scores_like_loaded_one(name, folders):
 
 def test_pairs_are_counted_that_are_scored_and_that_are_cut(folders):
     model, done = cross_encoder(folders("bert"), max_length=WINDOW), []
-    found = model.score(QUESTIONS * 20, TEXTS * 20, done.append)
-    np.testing.assert_allclose(found, np.tile(model.score(QUESTIONS, TEXTS), 20), **CLOSE)
+    scores = model.score(QUESTIONS * 20, TEXTS * 20, done.append)
+    np.testing.assert_allclose(scores, np.tile(model.score(QUESTIONS, TEXTS), 20), **CLOSE)
     model.cut -= CUT
     assert (model.cut, sum(done)) == (20 * CUT, 20 * len(PAIRS))
     assert len(done) > 1
@@ -109,11 +109,11 @@ def test_bfloat16_is_close_to_float32(way, folders):
     else:
         model = cross_encoder(folders("bert"), max_length=WINDOW, training=True)
         model.autocast = True
-    found = model.score(QUESTIONS, TEXTS)
-    assert found.dtype == np.float32
-    assert (found != expected).any()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=0.1)
-    assert np.corrcoef(found, expected)[0, 1] > 0.98
+    scores = model.score(QUESTIONS, TEXTS)
+    assert scores.dtype == np.float32
+    assert (scores != expected).any()
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=0.1)
+    assert np.corrcoef(scores, expected)[0, 1] > 0.98
 
 
 TRAINING = {"curve": [{"epoch": 1, "dev": 0.5}], "identity": {"data": "ab12"}}
@@ -270,12 +270,12 @@ def test_auto_takes_openvino_for_models_that_it_runs(saved_as):
 def test_sentence_transformers_and_transformers_give_the_same_scores(name, saved_as):
     theirs = pytest.importorskip("sentence_transformers")
     folder = saved_as(name)
-    found = load_cross_encoder(folder, device="cpu", backend="torch").score(QUESTIONS, TEXTS)
+    scores = load_cross_encoder(folder, device="cpu", backend="torch").score(QUESTIONS, TEXTS)
     model = theirs.CrossEncoder(str(folder), device="cpu")
     assert type(model.model).__name__.endswith("ForSequenceClassification")
     assert model.max_seq_length == 33
-    np.testing.assert_allclose(model.predict(PAIRS), found, **CLOSE)
+    np.testing.assert_allclose(model.predict(PAIRS), scores, **CLOSE)
     # Without its manifest it is one of theirs here too.
     (folder / "reranker.json").unlink()
     again = load_classifier(str(folder), device="cpu").score(QUESTIONS, TEXTS)
-    np.testing.assert_allclose(again, found, **CLOSE)
+    np.testing.assert_allclose(again, scores, **CLOSE)

@@ -56,7 +56,7 @@ def test_loss_and_active_share_are_those_of_the_triples(folders, tmp_path):
 def test_cross_encoder_learns_separable_triples(folders):
     _, curve = train(folders("bert"), replace(SETTINGS, epochs=12, patience=12))
     assert curve[0].dev < 1
-    assert max(one.dev for one in curve) == 1
+    assert max(epoch.dev for epoch in curve) == 1
     assert curve[-1].loss < 0.8 * curve[1].loss
 
 
@@ -101,4 +101,4 @@ def test_cross_encoder_loss_is_zero_if_all_negatives_are_relevant(folders):
     model = cross_encoder(folders("bert"), training=True)
     data, settings = TrainingSet(["w1"], ["w2"], pools), replace(SETTINGS, sampling=sampling)
     curve = train_cross_encoder(model, data, settings, lambda _: 1.0)
-    assert {(one.loss, one.active) for one in curve} == {(0.0, 0.0)}
+    assert {(epoch.loss, epoch.active) for epoch in curve} == {(0.0, 0.0)}

@@ -47,13 +47,13 @@ def test_collapse_folds_hits_similar_to_better_hit(index, mode):
             kept.append(hit)
     assert 8 <= len(kept) < len(everyone)
     for k in (1, 5, 100):
-        found = index.search("w1 w2 w3", mode=mode, k=k, depth=1000, collapse=True)
-        assert [hit.id for hit in found] == [hit.id for hit in kept[:k]]
-        assert [hit.rank for hit in found] == list(range(1, len(found) + 1))
-        assert [hit.score for hit in found] == [hit.score for hit in kept[:k]]
-    folded = [id_ for hit in found for id_ in hit.copies]
-    assert sorted(folded + [hit.id for hit in found]) == sorted(hit.id for hit in everyone)
-    assert found[0].to_json()["copies"] == list(found[0].copies)
+        hits = index.search("w1 w2 w3", mode=mode, k=k, depth=1000, collapse=True)
+        assert [hit.id for hit in hits] == [hit.id for hit in kept[:k]]
+        assert [hit.rank for hit in hits] == list(range(1, len(hits) + 1))
+        assert [hit.score for hit in hits] == [hit.score for hit in kept[:k]]
+    folded = [id_ for hit in hits for id_ in hit.copies]
+    assert sorted(folded + [hit.id for hit in hits]) == sorted(hit.id for hit in everyone)
+    assert hits[0].to_json()["copies"] == list(hits[0].copies)
     assert all("copies" not in hit.to_json() for hit in everyone)
 
 

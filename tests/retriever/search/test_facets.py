@@ -91,21 +91,21 @@ def test_counts_are_those_of_the_documents_one_by_one(index, where, text):
                     matching.update(values(document, names))
         facet = found.fields[name]
         assert {
-            (isinstance(one.value, bool), one.value): one.documents for one in facet.values
+            (isinstance(value.value, bool), value.value): value.documents for value in facet.values
         } == (expected)
         assert facet.distinct == len(expected)
-        for one in facet.values:
-            key = (isinstance(one.value, bool), one.value)
-            assert one.matches == (None if text is None else matching[key])
+        for value in facet.values:
+            key = (isinstance(value.value, bool), value.value)
+            assert value.matches == (None if text is None else matching[key])
 
 
 def test_the_filter_of_a_value_leaves_as_many_documents_as_it_counts(index):
     for where in (None, "lang = 'en'"):
         for facet in index.facets(FIELDS, "w3", where=where, limit=8).fields.values():
-            for one in facet.values:
-                both = one.where if where is None else f"{where} and {one.where}"
-                assert len(index.search("w3", mode="dense", k=2000, where=both)) == one.documents
-                assert len(index.search("w3", mode="bm25", k=2000, where=both)) == one.matches
+            for value in facet.values:
+                both = value.where if where is None else f"{where} and {value.where}"
+                assert len(index.search("w3", mode="dense", k=2000, where=both)) == value.documents
+                assert len(index.search("w3", mode="bm25", k=2000, where=both)) == value.matches
 
 
 def test_the_most_frequent_values_come_first_and_the_rest_is_counted(index):
@@ -113,7 +113,7 @@ def test_the_most_frequent_values_come_first_and_the_rest_is_counted(index):
     first = index.facets(["author.name"], "w3", limit=2).fields["author.name"]
     assert first.values == whole.values[:2]
     assert first.distinct == whole.distinct == len(whole.values)
-    counts = [(one.matches, one.documents) for one in whole.values]
+    counts = [(value.matches, value.documents) for value in whole.values]
     assert counts == sorted(counts, reverse=True)
 
 

@@ -74,7 +74,7 @@ def test_the_whole_index_ranks_as_the_head_ranks_it_and_a_reranker_reads_plain_v
     index.query_map = load_query_map(folder)
     hits = index.search(QUERIES[0], mode="dense", k=ALL)
     # A reranker scores the passage that was found; of several passages the map may find another.
-    single = {one.id for one in index if len(index.spans(one.id)) == 1}
+    single = {document.id for document in index if len(index.spans(document.id)) == 1}
     assert len(single) > 30
     found, wanted = ([hit.id for hit in one if hit.id in single] for one in (hits, expected))
     assert found == wanted

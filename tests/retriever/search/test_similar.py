@@ -35,8 +35,8 @@ def test_more_like_equals_search_for_passage_without_its_document(index, mode, w
         for start, stop in index.spans(id_):
             # The title is part of what is encoded; these have none.
             text = index[id_].text[start:stop]
-            found = index.search(text, k=12, mode=mode, where=where, depth=200)
-            expected = [hit for hit in found if hit.id != id_][:11]
+            hits = index.search(text, k=12, mode=mode, where=where, depth=200)
+            expected = [hit for hit in hits if hit.id != id_][:11]
             others = index.more_like(id_, start=start, k=11, mode=mode, where=where, depth=200)
             assert [hit.id for hit in others] == [hit.id for hit in expected]
             assert [hit.rank for hit in others] == list(range(1, len(others) + 1))

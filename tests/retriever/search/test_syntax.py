@@ -109,20 +109,20 @@ def regex(phrase):
     "phrase", ["lock thread", "of a", "python lock", "C++", "don't don't don't", "x"]
 )
 def test_hits_are_the_documents_with_the_phrase(index, corpus, mode, phrase):
-    found = index.search(f'"{phrase}" thread', mode=mode, k=200, raw=False)
+    hits = index.search(f'"{phrase}" thread', mode=mode, k=200, raw=False)
     expected = {id_ for id_, text in corpus.items() if regex(phrase).search(text)}
     if mode == "bm25":
         terms = set(index.analyzer.tokens(f"{phrase} thread"))
         expected = {one for one in expected if terms & set(index.analyzer.tokens(corpus[one]))}
-    assert {hit.id for hit in found} == expected
+    assert {hit.id for hit in hits} == expected
     plain = [hit.id for hit in index.search(f"{phrase} thread", mode=mode, k=200, depth=1000)]
-    shown = [hit for hit in found if not regex(phrase).search(hit.passage)]
+    shown = [hit for hit in hits if not regex(phrase).search(hit.passage)]
     # Only a phrase that no passage of a document holds whole.
     for hit in shown:
         spans = index.spans(hit.id)
-        assert not any(regex(phrase).search(corpus[hit.id][slice(*one)]) for one in spans)
+        assert not any(regex(phrase).search(corpus[hit.id][slice(*span)]) for span in spans)
     if mode == "dense" and not [one for one in expected if len(index.spans(one)) > 1]:
-        assert [hit.id for hit in found] == [id_ for id_ in plain if id_ in expected]
+        assert [hit.id for hit in hits] == [id_ for id_ in plain if id_ in expected]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -386,8 +386,8 @@ def test_excluded_phrase_respects_punctuation_of_word(tmp_path, fake_encoder):
             "code -C++": "C C++ Cs rm",
             'code -"rm -rf"': "C C++ Cs",
         }.items():
-            found = index.search(text, raw=False)
-            assert " ".join(sorted(hit.id.split()[0] for hit in found)) == left
+            hits = index.search(text, raw=False)
+            assert " ".join(sorted(hit.id.split()[0] for hit in hits)) == left
 
 
 @given(st.text("abc", min_size=4, max_size=7), st.text("abc", min_size=4, max_size=8))

@@ -207,7 +207,7 @@ def test_validation_error_names_first_fault_only(client):
 def test_several_queries_are_answered_in_their_order(client, index):
     texts = ["wind", "Birnen", "wind"]
     answer = client.post("/search", json={"query": texts, "k": 1})
-    assert [one["query"] for one in answer.json()["results"]] == texts
+    assert [result["query"] for result in answer.json()["results"]] == texts
     found = [hits[0].id for hits in index.search_many(texts, k=1)]
     assert [hits_of(answer, place)[0]["id"] for place in range(3)] == found
     assert client.get("/search", params={"query": texts, "k": 1}).json() == answer.json()
@@ -231,13 +231,15 @@ def test_documents_are_listed_without_a_query(client, index):
     asked = {"where": ['lang = "de"', "year > 0"], "facets": ["lang"], "k": 1}
     answer = client.post("/browse", json=asked)
     matching = sorted(
-        one.id for one in index if one.metadata["lang"] == "de" and one.metadata.get("year", 0) > 0
+        document.id
+        for document in index
+        if document.metadata["lang"] == "de" and document.metadata.get("year", 0) > 0
     )
     assert [hit["id"] for hit in hits_of(answer)] == matching[:1]
     assert answer.json()["results"][0]["facets"]["documents"] == len(matching)
     assert answer.json()["results"][0]["facets"]["matches"] is None
     assert [hit["id"] for hit in hits_of(client.post("/browse", json={}))] == sorted(
-        one.id for one in index
+        document.id for document in index
     )
     assert client.post("/browse", json={"where": "yeer = 3"}).json()["warnings"]
     error_of(client.post("/browse", json={"where": "year ="}), 400)
@@ -521,7 +523,7 @@ def test_texts_are_reranked_by_cosine_without_a_reranker(client, index, path):
     results = client.post(path, json=asked).json()["results"]
     vectors = index.encoder.encode(["red apples", "wind in the sails", "wind"])
     scores = vectors @ index.encoder.encode(["wind"], query=True)[0]
-    assert [one["index"] for one in results] == np.argsort(-scores)[:2].tolist()
+    assert [result["index"] for result in results] == np.argsort(-scores)[:2].tolist()
     assert results[0]["document"] == {"text": "wind"}
     assert results[0]["relevance_score"] == pytest.approx(1)
 
@@ -545,7 +547,7 @@ def test_hits_and_texts_are_ranked_by_the_reranker_that_is_asked_for(index):
         assert "first_rank" in found[0]
         assert "first_rank" not in hits_of(client.get("/search?query=wind"))[0]
         answer = client.post("/v1/rerank", json={"query": "a", "documents": ["xxx", "x"]})
-        assert [one["index"] for one in answer.json()["results"]] == [1, 0]
+        assert [result["index"] for result in answer.json()["results"]] == [1, 0]
 
 
 def test_queries_that_arrive_together_are_encoded_as_one_batch(index, fake_encoder, monkeypatch):

@@ -98,7 +98,7 @@ def test_stalled_upload_times_out(index, caplog, method):
         # One that leaves is no fault of the service.
         connected(stack, port, method + b" HTTP/1.1\r\n" + BODY + b"{").close()
         assert status_of(port) == 200
-    assert [one.getMessage() for one in caplog.records if one.exc_info] == []
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
     assert len(index) == 1
 
 
@@ -129,7 +129,7 @@ def test_malformed_http_logs_no_traceback(index, caplog):
         ):
             answer_of(connected(stack, port, start))
         assert status_of(port) == 200
-    assert [one.getMessage() for one in caplog.records if one.exc_info] == []
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 def test_the_service_ends_in_time_and_answers_what_it_did(index, fake_encoder, monkeypatch):
@@ -187,4 +187,4 @@ def test_the_service_ends_although_an_upload_never_arrives(index, caplog):
             answer = answer_of(client)
             assert b" 503 " in answer
             assert b"the service is stopping" in answer
-    assert [one.getMessage() for one in caplog.records if one.exc_info] == []
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []

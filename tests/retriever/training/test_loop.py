@@ -151,13 +151,13 @@ def test_training_is_that_of_a_plain_loop_over_triples(quiet_bert, changed):
     losses = expected.train()
     # Epochs get better and better: the last one is kept.
     model, curve = train(quiet_bert, settings, scripted_scores(range(9)), dropout=0.0)
-    np.testing.assert_allclose([one.loss for one in curve[1:]], losses, atol=2e-5)
+    np.testing.assert_allclose([epoch.loss for epoch in curve[1:]], losses, atol=2e-5)
     plain = expected.scores(pairs).detach().numpy()
-    found = model.score([QUESTIONS[0]] * len(PASSAGES), PASSAGES)
+    scores = model.score([QUESTIONS[0]] * len(PASSAGES), PASSAGES)
     # No loss depends on what all scores have in common, and rounding moves it.
-    np.testing.assert_allclose(found - found.mean(), plain - plain.mean(), atol=2e-4)
+    np.testing.assert_allclose(scores - scores.mean(), plain - plain.mean(), atol=2e-4)
     # It is no coincidence: training has changed them by far more.
-    assert np.abs((found - found.mean()) - (before - before.mean())).max() > 0.02
+    assert np.abs((scores - scores.mean()) - (before - before.mean())).max() > 0.02
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_the_last_epoch_near_the_best_is_kept_and_patience_ends_the_training(
 
     settings = replace(SETTINGS, epochs=5, patience=2, tolerance=tolerance)
     model, curve = train(folders("bert"), settings, dev, tmp_path / "state")
-    assert [(one.epoch, one.dev) for one in curve] == list(enumerate(scores))
+    assert [(epoch.epoch, epoch.dev) for epoch in curve] == list(enumerate(scores))
     assert [have_equal_weights(weights(model), one) for one in seen] == [
         one.epoch == kept for one in curve
     ]

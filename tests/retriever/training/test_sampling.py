@@ -133,4 +133,6 @@ def test_relevance_matrix_equals_judgment_lists(lists):
     questions = np.arange(len(positives))[::-1]
     passages = np.array([3, 0, 11, 7])
     found = pools.relevant(questions, passages)
-    assert found.tolist() == [[one in positives[row] for one in passages] for row in questions]
+    assert found.tolist() == [
+        [passage in positives[row] for passage in passages] for row in questions
+    ]

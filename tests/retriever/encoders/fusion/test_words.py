@@ -35,9 +35,9 @@ def test_a_word_has_the_sum_of_its_pieces_and_the_mean_of_their_layers(preset, v
     settings = settings_of(4, wk_preset=preset, start_layer=start, wk_variance=variance)
     expected = reference(states.states, states.kept, preset=preset, start=start, variance=variance)
     pieces = word_weights(TEXT, states, settings, "piece")
-    assert [one.text for one in pieces] == np.array(states.pieces)[states.kept].tolist()
-    np.testing.assert_allclose([one.weight for one in pieces], expected.words, rtol=1e-6)
-    np.testing.assert_allclose([one.layers for one in pieces], expected.layers, rtol=1e-6)
+    assert [piece.text for piece in pieces] == np.array(states.pieces)[states.kept].tolist()
+    np.testing.assert_allclose([piece.weight for piece in pieces], expected.words, rtol=1e-6)
+    np.testing.assert_allclose([piece.layers for piece in pieces], expected.layers, rtol=1e-6)
     found = word_weights(TEXT, states, settings, "word")
     words = [("[CLS]", None, None), ("Playing", 0, 7), (",", 7, 8), ("it's", 9, 13)]
     words += [("[SEP]", None, None)] * (preset == "paper")

@@ -126,7 +126,7 @@ def toy(levels=(0.3, 0.3)):
     def batch(sentences):
         words = (sentences[:, None] * LENGTH + np.arange(LENGTH)).ravel()
         owners = np.repeat(np.arange(len(sentences)), LENGTH)
-        return WordBatch(tuple(one[words] for one in sources), owners, types[words])
+        return WordBatch(tuple(source[words] for source in sources), owners, types[words])
 
     def epochs(number):
         order = np.random.default_rng([5, number]).permutation(60)
@@ -199,7 +199,7 @@ def test_the_loss_is_the_sum_of_its_terms(trained):
     meta = MetaSettings("unsup", 6, training=UnsupSettings(weights=trained))
     model, batch = AttentionModel(WIDTHS, meta), toy().held_out[0]
     words = WordTensors(batch)
-    words.vectors = [one.double() for one in words.vectors]
+    words.vectors = [vector.double() for vector in words.vectors]
     chance = torch.Generator().manual_seed(3)
     for name, tensor in model.tensors.items():
         value = torch.empty(tensor.shape, dtype=torch.float64)
@@ -269,8 +269,8 @@ def test_unsupervised_training_stops_on_held_out_loss():
 
 def test_training_accepts_three_sources_equal_weights_and_wide_meta_space():
     def three(batches):
-        for one in batches:
-            yield replace(one, vectors=(*one.vectors, one.vectors[0][:, :5]))
+        for batch in batches:
+            yield replace(batch, vectors=(*batch.vectors, batch.vectors[0][:, :5]))
 
     projection, history = fit_attention(
         lambda number: three(toy().epochs(number)),

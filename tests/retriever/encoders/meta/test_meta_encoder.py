@@ -33,7 +33,7 @@ def combine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def make(*sources, method="conc", output="both", texts=TEXTS, **settings):
-        named = [str(one) if isinstance(one, Path) else one for one in sources]
+        named = [str(source) if isinstance(source, Path) else source for source in sources]
         return fit_meta(texts, named, output, MetaSettings(method, **settings), device="cpu")
 
     return make
@@ -219,7 +219,7 @@ class TestFolder:
     def test_meta_folder_names_every_source_with_fingerprint(self, both, folders):
         assert {path.name for path in both.iterdir()} == {"meta.json", "projection.safetensors"}
         settings = json.loads((both / "meta.json").read_text())
-        assert [one["encoder"] for one in settings["sources"]] == [
+        assert [source["encoder"] for source in settings["sources"]] == [
             f"{folders('bert')}::max-length=64",
             "static::static=average::max-length=512",
         ]
@@ -269,7 +269,7 @@ def test_an_index_is_made_and_searched_with_it(combine, folders, static, tmp_pat
     with Index.create(tmp_path / "i", model="both") as index:
         index.add([*TEXTS[:3], " ".join(f"w{number}" for number in range(30))])
         assert index.info()["passages"] > 4
-        assert [one["weight"] for one in index.info()["encoder"]["meta"]["sources"]] == [1, 1]
+        assert [source["weight"] for source in index.info()["encoder"]["meta"]["sources"]] == [1, 1]
         assert index.search("w1 w2 w3", mode="dense", k=1)[0].passage == "w1 w2 w3"
     combine(short, static, method="avg")
     for asked, refusal in (("both::layers=0", "layers=0 was"), ("both", "the model both with wei")):

@@ -97,7 +97,7 @@ def test_gcca_solves_the_regularized_eigenproblem(tau, missing):
 
 def test_gcca_of_two_sources_is_canonical_correlation_analysis():
     vectors = words(600, (5, 4))
-    x, y = (one.astype(np.float64) for one in vectors)
+    x, y = (vector.astype(np.float64) for vector in vectors)
     cca = CCA(3, scale=False, tol=1e-14, max_iter=10_000).fit(x, y)
     found = gcca_of(moments(vectors), 3, 0.0)
     for matrix, rotations in zip(found.matrices, (cca.x_rotations_, cca.y_rotations_), strict=True):

@@ -63,7 +63,7 @@ def expected(kind, tokenizer):
     weights = found.get("weights", np.ones(len(TOKENS)))
     for row, text in enumerate(TEXTS):
         ids = tokenizer.encode(text, add_special_tokens=False).ids
-        rows = [found["embeddings"][mapping[one]] * weights[one] for one in ids if one != 1]
+        rows = [found["embeddings"][mapping[id_]] * weights[id_] for id_ in ids if id_ != 1]
         if rows:
             vectors[row] = np.mean(rows, axis=0)
     return vectors
@@ -73,11 +73,11 @@ def expected(kind, tokenizer):
 def test_model2vec_vector_is_mean_of_weighted_rows(kind, write_model2vec, tokenizer):
     folder = write_model2vec(kind)
     encoder = Encoder.load(f"{folder}{PLAIN}")
-    found = encoder.encode(TEXTS)
-    np.testing.assert_allclose(found, expected(kind, tokenizer), rtol=1e-6, atol=1e-6)
+    vectors = encoder.encode(TEXTS)
+    np.testing.assert_allclose(vectors, expected(kind, tokenizer), rtol=1e-6, atol=1e-6)
     assert str(encoder.spec) == f"{folder}::static=average::normalize=no::max-length=512"
-    assert not found[1].any()
-    assert not found[3].any()
+    assert not vectors[1].any()
+    assert not vectors[3].any()
 
 
 @pytest.mark.parametrize("kind", ["plain", "clustered", "int8"])
@@ -103,10 +103,10 @@ def test_static_embedding_equals_sentence_transformers(tokenizer, tmp_path):
         model.save_pretrained(str(folder))
         encoder = Encoder.load(f"{folder}{asked}")
         for query, encode in ((True, model.encode_query), (False, model.encode_document)):
-            found = encoder.encode(TEXTS, query=query)
-            np.testing.assert_allclose(found, encode(TEXTS), rtol=1e-6, atol=1e-6)
+            vectors = encoder.encode(TEXTS, query=query)
+            np.testing.assert_allclose(vectors, encode(TEXTS), rtol=1e-6, atol=1e-6)
         # Its unknown token has a vector.
-        assert found[3].any()
+        assert vectors[3].any()
 
 
 def test_the_window_is_the_tokenizers_and_an_index_opens_again(write_model2vec, tmp_path):

@@ -36,10 +36,12 @@ def train_and_save(folder, output, part="last:2", encoder=""):
 )
 def test_saved_encoder_equals_sentence_transformers(tmp_path, folders, name, part):
     output = train_and_save(folders(name), tmp_path / "new", part)
-    found = Encoder.load(output, device="cpu").encode(TEXTS)
+    vectors = Encoder.load(output, device="cpu").encode(TEXTS)
     before = Encoder.load(str(folders(name)), device="cpu").encode(TEXTS)
-    assert (found * sentence_transformers_vectors(output)).sum(axis=1) == pytest.approx(1, abs=1e-5)
-    assert (found * before).sum(axis=1).min() < 0.9999
+    assert (vectors * sentence_transformers_vectors(output)).sum(axis=1) == pytest.approx(
+        1, abs=1e-5
+    )
+    assert (vectors * before).sum(axis=1).min() < 0.9999
 
 
 @pytest.mark.parametrize("mode", ["mean", "max", "cls"])
@@ -56,8 +58,8 @@ def test_pooling_window_and_prompts_are_kept(tmp_path, folders, mode):
         pieces = trainable.tokenize(TEXTS[:3], 12, query=query)
         assert pieces == own.truncate(TEXTS[:3], query=query)
         expected = model.encode(list(TEXTS[:3]), prompt_name=name, normalize_embeddings=True)
-        found = encoder.encode(TEXTS[:3], query=query)
-        assert (found * expected).sum(axis=1) == pytest.approx(1, abs=1e-5)
+        vectors = encoder.encode(TEXTS[:3], query=query)
+        assert (vectors * expected).sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_model_of_sentence_transformers_is_trained_as_it_is(tmp_path, folders, make):
@@ -71,15 +73,15 @@ def test_a_model_of_sentence_transformers_is_trained_as_it_is(tmp_path, folders,
     output = train_and_save(tmp_path / "theirs", tmp_path / "new", "full")
     encoder = Encoder.load(str(output), device="cpu")
     assert (encoder.spec.max_length, encoder.spec.effective_value("pooling")) == (16, "cls")
-    found = encoder.encode(TEXTS[:3])
-    assert (found * sentence_transformers_vectors(output, TEXTS[:3])).sum(axis=1) == pytest.approx(
-        1, abs=1e-5
-    )
+    vectors = encoder.encode(TEXTS[:3])
+    assert (vectors * sentence_transformers_vectors(output, TEXTS[:3])).sum(
+        axis=1
+    ) == pytest.approx(1, abs=1e-5)
     # Projections are kept.
     projected = train_and_save(make(pooling(), dense(5)), tmp_path / "projected")
-    found = Encoder.load(str(projected), device="cpu").encode(TEXTS)
-    assert found.shape[1] == 5
-    assert (found * sentence_transformers_vectors(projected)).sum(axis=1) == pytest.approx(
+    vectors = Encoder.load(str(projected), device="cpu").encode(TEXTS)
+    assert vectors.shape[1] == 5
+    assert (vectors * sentence_transformers_vectors(projected)).sum(axis=1) == pytest.approx(
         1, abs=1e-5
     )
 

@@ -139,8 +139,8 @@ def accuracy(encoder):
 def test_every_objective_is_learned(bert, objective, examples, part, dev, epochs, gain):
     changed = {"train": part, "epochs": epochs, "patience": epochs, "head_learning_rate": 2e-2}
     encoder, curve = train(bert, examples, settings(objective=objective, **changed), dev)
-    assert [one.epoch for one in curve] == list(range(epochs + 1))
-    best = max(one.dev for one in curve)
+    assert [epoch.epoch for epoch in curve] == list(range(epochs + 1))
+    best = max(epoch.dev for epoch in curve)
     assert best > curve[0].dev + gain
     assert dev(encoder) == pytest.approx(best, abs=1e-6)
 

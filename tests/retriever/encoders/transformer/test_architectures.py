@@ -77,23 +77,23 @@ def test_layer_means_and_concatenations_are_those_of_transformers(name, load, pl
         expected = unit(plain(name).pooled(kind)[:, layers].mean(axis=1))
         np.testing.assert_allclose(load(name, asked).encode(TEXTS), expected, **CLOSE)
     read = plain(name).pooled("pooling=max")[:, [0, -1]]
-    found = load(name, "layers=0,-1::fusion=max::pooling=max::normalize=no").encode(TEXTS)
-    np.testing.assert_allclose(found, read.max(axis=1), **CLOSE)
+    vectors = load(name, "layers=0,-1::fusion=max::pooling=max::normalize=no").encode(TEXTS)
+    np.testing.assert_allclose(vectors, read.max(axis=1), **CLOSE)
     for asked, layers in CONCATENATIONS.items():
         read = plain(name).pooled("pooling=mean")[:, layers]
-        found = load(name, asked).encode(TEXTS)
-        assert found.dtype == np.float32
-        assert found.flags.c_contiguous
-        np.testing.assert_allclose(found, unit(read.reshape(len(TEXTS), -1)), **CLOSE)
+        vectors = load(name, asked).encode(TEXTS)
+        assert vectors.dtype == np.float32
+        assert vectors.flags.c_contiguous
+        np.testing.assert_allclose(vectors, unit(read.reshape(len(TEXTS), -1)), **CLOSE)
 
 
 @pytest.mark.parametrize("name", DEPTHS)
 def test_sbert_wk_with_equal_weights_is_the_mean_of_the_layers_it_fuses(name, load):
     uniform = "sbert-wk::start-layer=1::wk-words=uniform::wk-layers=uniform"
     for special in ("", "::special-tokens=drop"):
-        found = load(name, uniform + special).encode(TEXTS)
+        vectors = load(name, uniform + special).encode(TEXTS)
         expected = load(name, "layers=1..-1::pooling=mean" + special).encode(TEXTS)
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        np.testing.assert_allclose(vectors, expected, **CLOSE)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
@@ -122,19 +122,19 @@ def test_a_text_gets_the_same_vector_of_length_one_in_any_batch(name, load):
         lengths = [not ("drop" in settings and not text) for text in texts]
         np.testing.assert_allclose(np.linalg.norm(alone, axis=1), lengths, **CLOSE)
         rows = chance.choices(range(len(texts)), k=chance.randint(2, 20))
-        found = encoder.encode([texts[row] for row in rows])
-        np.testing.assert_allclose(found, alone[rows], **CLOSE, err_msg=settings)
+        vectors = encoder.encode([texts[row] for row in rows])
+        np.testing.assert_allclose(vectors, alone[rows], **CLOSE, err_msg=settings)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_unknown_architecture_gives_last_layer(name, load, plain):
     for pooling in POOLINGS:
         expected = plain(name).pooled(pooling)[:, -1]
-        found = load(name, f"{pooling}::normalize=no").encode(TEXTS)
+        vectors = load(name, f"{pooling}::normalize=no").encode(TEXTS)
         if name == "modernbert":
             # It normalizes its last layer again.
-            assert np.isfinite(found).all()
-        np.testing.assert_allclose(found, expected, **CLOSE, err_msg=pooling)
+            assert np.isfinite(vectors).all()
+        np.testing.assert_allclose(vectors, expected, **CLOSE, err_msg=pooling)
     for last in ("layers=last", "layers=-1", "last"):
         assert load(name, last).spec.fingerprint == load(name).spec.fingerprint
 
@@ -155,9 +155,9 @@ def test_a_model_whose_depth_is_not_named_as_in_bert_gives_its_last_layer(tmp_pa
     size = {"emb_dim": WIDTH, "n_layers": 3, "n_heads": 2, "max_position_embeddings": 64}
     config = XLMConfig(vocab_size=200, pad_index=0, n_langs=1, use_lang_emb=False, **size)
     XLMModel(config).eval().save_pretrained(tmp_path)
-    found = Encoder.load(f"{tmp_path}::normalize=no", device="cpu").encode(TEXTS)
+    vectors = Encoder.load(f"{tmp_path}::normalize=no", device="cpu").encode(TEXTS)
     model = AutoModel.from_pretrained(tmp_path).eval()
-    for text, vector in zip(plain("bert").texts, found, strict=True):
+    for text, vector in zip(plain("bert").texts, vectors, strict=True):
         with torch.inference_mode():
             states = model(input_ids=torch.tensor([text["input_ids"]])).last_hidden_state[0]
         np.testing.assert_allclose(vector, states.mean(0).numpy(), **CLOSE)

@@ -84,8 +84,8 @@ def test_layers_above_the_highest_one_read_are_not_computed(backend, load, folde
             tensor.fill(np.nan)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     expected = load("bert", "layers=0,2::backend=torch").encode(TEXTS)
-    found = Encoder.load(f"{folder}::layers=0,2::backend={backend}", device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(found, expected, **CLOSE)
+    vectors = Encoder.load(f"{folder}::layers=0,2::backend={backend}", device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(vectors, expected, **CLOSE)
 
 
 @needs_openvino
@@ -176,11 +176,11 @@ def test_unsupported_models_run_in_torch_only(name, folders):
 def test_many_texts_run_in_torch_where_openvino_is_not_installed(folders, monkeypatch):
     monkeypatch.setattr(computing, "has_openvino", lambda: False)
     encoder = Encoder.load(str(folders("bert")), device="cpu")
-    found = encoder.encode([f"w{n // 40} w{n % 40}" for n in range(400)])
+    vectors = encoder.encode([f"w{n // 40} w{n % 40}" for n in range(400)])
     assert {way.split()[2] for way in encoder.computed} == {"torch"}
     few = Encoder.load(str(folders("bert")), device="cpu")
     few.expect_many()
-    np.testing.assert_allclose(few.encode(["w0 w1"]), found[[1]], **CLOSE)
+    np.testing.assert_allclose(few.encode(["w0 w1"]), vectors[[1]], **CLOSE)
     assert few.computed == encoder.computed
 
 
