@@ -1,22 +1,5 @@
-"""The names of `indexes`, with the modules that have them: `__init__.py` reads them here."""
+"""The names of `indexes`; `__init__.py` imports each on first use."""
 
-from indexes.bm25.formulas import LABEL as LABEL
-from indexes.bm25.formulas import LABEL_WEIGHT as LABEL_WEIGHT
-from indexes.bm25.formulas import BM25Settings as BM25Settings
-from indexes.bm25.formulas import BM25Variant as BM25Variant
-from indexes.bm25.formulas import idf as idf
-from indexes.bm25.postings import Postings as Postings
-from indexes.bm25.scoring import BM25 as BM25
-from indexes.bm25.scoring import SearchableSegment as SearchableSegment
-from indexes.bm25.scoring import plain_terms as plain_terms
-from indexes.files import LOCK_FILE as LOCK_FILE
-from indexes.files import GrowingArray as GrowingArray
-from indexes.files import remove_abandoned as remove_abandoned
-from indexes.files import storage_errors as storage_errors
-from indexes.files import whole_file as whole_file
-from indexes.files import whole_files as whole_files
-from indexes.files import whole_folder as whole_folder
-from indexes.files import write_lines as write_lines
 from indexes.folder.connection import SOURCES_FILE as SOURCES_FILE
 from indexes.folder.lock import remains as remains
 from indexes.folder.lock import remove_index as remove_index
@@ -30,11 +13,6 @@ from indexes.protocol import CONTENT_BYTES as CONTENT_BYTES
 from indexes.protocol import LANGUAGES as LANGUAGES
 from indexes.protocol import Candidates as Candidates
 from indexes.protocol import Committer as Committer
-from indexes.protocol import Expansion as Expansion
-from indexes.protocol import Facet as Facet
-from indexes.protocol import Facets as Facets
-from indexes.protocol import FacetValue as FacetValue
-from indexes.protocol import FieldSummary as FieldSummary
 from indexes.protocol import Mode as Mode
 from indexes.protocol import NewDocument as NewDocument
 from indexes.protocol import Passage as Passage
@@ -44,10 +22,6 @@ from indexes.protocol import Store as Store
 from indexes.protocol import StoredDocument as StoredDocument
 from indexes.protocol import StoredVersion as StoredVersion
 from indexes.protocol import StructureSettings as StructureSettings
-from indexes.protocol import Term as Term
 from indexes.protocol import View as View
 from indexes.protocol import Writer as Writer
 from indexes.protocol import no_progress as no_progress
-from indexes.vectors.choice import Choice as Choice
-from indexes.vectors.library import FaissVectors as FaissVectors
-from indexes.vectors.library import is_faiss_file as is_faiss_file

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any as _Any
 
-from retriever.facade import lazy_names as _lazy_names
-from retriever.facade import read_names as _read_names
+from indexes.facade import lazy_names as _lazy_names
+from indexes.facade import read_names as _read_names
 
 _import_name = _lazy_names(__name__)
 

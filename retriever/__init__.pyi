@@ -1,12 +1,5 @@
 """The names of `retriever`; `__init__.py` imports each on first use."""
 
-from indexes import BM25Settings as BM25Settings
-from indexes import BM25Variant as BM25Variant
-from indexes import Expansion as Expansion
-from indexes import Facet as Facet
-from indexes import Facets as Facets
-from indexes import FacetValue as FacetValue
-from indexes import FieldSummary as FieldSummary
 from indexes import Mode as Mode
 from indexes import Store as Store
 from indexes import StructureSettings as StructureSettings
@@ -14,6 +7,13 @@ from indexes import open_store as open_store
 from indexes import remains as remains
 from indexes import snapshot_index as snapshot_index
 from indexes import verify as verify
+from indexes.bm25 import BM25Settings as BM25Settings
+from indexes.bm25 import BM25Variant as BM25Variant
+from indexes.bm25 import Expansion as Expansion
+from indexes.filters import Facet as Facet
+from indexes.filters import Facets as Facets
+from indexes.filters import FacetValue as FacetValue
+from indexes.filters import FieldSummary as FieldSummary
 from indexes.filters import point_at as point_at
 from retriever.documents.analyzer import Analyzer as Analyzer
 from retriever.documents.analyzer import AnalyzerSettings as AnalyzerSettings

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from indexes import remove_index, whole_file, whole_files, write_lines
+from indexes import remove_index
+from indexes.files import whole_file, whole_files, write_lines
 from retriever.errors import ConfigError
 
 __all__ = [

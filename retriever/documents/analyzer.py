@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
-from indexes import LABEL
+from indexes.bm25 import LABEL
 from retriever.documents.division import (
     APOSTROPHES,
     FOLDED_SIGNS,

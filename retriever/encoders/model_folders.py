@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import whole_file
+from indexes.files import whole_file
 from retriever.encoders.settings import DEFAULT_MODEL, Pooling
 from retriever.errors import MissingExtraError, ModelError, RetrieverError, StorageError
 from retriever.files import check_output, default_cache

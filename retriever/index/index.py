@@ -50,17 +50,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from indexes import (
-        Backup,
-        Choice,
-        Expansion,
-        Facets,
-        FieldSummary,
-        Mode,
-        Stage,
-        Store,
-        StructureSettings,
-    )
+    from indexes import Backup, Mode, Stage, Store, StructureSettings
+    from indexes.bm25 import Expansion
+    from indexes.filters import Facets, FieldSummary
+    from indexes.vectors import Choice
     from retriever.documents.analyzer import Analyzer
     from retriever.documents.passages import OnLong, PassageSettings
     from retriever.encoders.settings import AskedDtype, EncoderSettings

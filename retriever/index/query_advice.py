@@ -8,7 +8,7 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from indexes import LABEL, Expansion, idf
+from indexes.bm25 import LABEL, Expansion, idf
 from indexes.filters import compile_where
 from retriever.errors import ConfigError
 from retriever.index.searching import search_many

@@ -28,7 +28,7 @@ from retriever.search.queries import (
 )
 
 if TYPE_CHECKING:
-    from indexes import Facets
+    from indexes.filters import Facets
     from retriever.search.engine import Hit, ScoredPassages
     from retriever.search.opened import OpenedIndex
     from retriever.search.queries import QueryVectors

@@ -14,7 +14,7 @@ from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 from haystack.utils.filters import document_matches_filter
 
-from indexes import BM25Settings
+from indexes.bm25 import BM25Settings
 from indexes.filters import written_field, written_value
 from retriever import documents as stored
 from retriever.index.index import Index

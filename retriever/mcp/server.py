@@ -25,7 +25,7 @@ from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoin
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from indexes import FieldSummary
+from indexes.filters import FieldSummary
 from retriever.documents.places import DocumentPart, find_part
 from retriever.errors import BadInputError, ConfigError, RetrieverError, StorageError
 from retriever.index.index import Index

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import whole_folder
+from indexes.files import whole_folder
 from retriever.encoders.computing import (
     BATCH_PIECES,
     engine_for,

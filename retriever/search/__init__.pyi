@@ -1,9 +1,9 @@
 """The names of `retriever.search`; `__init__.py` imports each on first use."""
 
-from indexes import BM25 as BM25
-from indexes import BM25Settings as BM25Settings
-from indexes import Postings as Postings
-from indexes import SearchableSegment as SearchableSegment
+from indexes.bm25 import BM25 as BM25
+from indexes.bm25 import BM25Settings as BM25Settings
+from indexes.bm25 import Postings as Postings
+from indexes.bm25 import SearchableSegment as SearchableSegment
 from retriever.search.engine import Hit as Hit
 from retriever.search.fusion import fuse as fuse
 from retriever.search.reranking import Reranker as Reranker

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import Expansion, Mode, Term, idf, plain_terms
+from indexes import Mode
+from indexes.bm25 import Expansion, Term, idf, plain_terms
 from indexes.filters import written_value
 from retriever.search.settings import CALIBRATION, DEFAULT_WEIGHT, FIT, SearchSettings
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
 from typing import TYPE_CHECKING, NamedTuple
 
-from indexes import LABEL, LABEL_WEIGHT, BM25Settings, Expansion, Query
+from indexes import Query
+from indexes.bm25 import LABEL, LABEL_WEIGHT, BM25Settings, Expansion
 from retriever.documents.division import CJK, divide, normalize, without_accents
 from retriever.documents.outline import read_outline
 from retriever.documents.passages import label_text

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import BM25, Postings, SearchableSegment
+from indexes.bm25 import BM25, Postings, SearchableSegment
 from retriever.documents.analyzer import NO_LANGUAGE
 from retriever.documents.languages import script_of
 from retriever.documents.sentences import SENTENCE_END

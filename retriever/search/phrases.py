@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable
 from itertools import chain, combinations
 from typing import TYPE_CHECKING
 
-from indexes import BM25Settings, Query
+from indexes import Query
+from indexes.bm25 import BM25Settings
 from indexes.filters import compile_where, written_value
 from retriever.documents.division import normalize
 from retriever.documents.files import kind_of

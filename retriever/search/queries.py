@@ -26,7 +26,8 @@ from retriever.search.settings import CALIBRATION, FIT, SearchSettings
 from retriever.search.syntax import ParsedQuery, has_flag_term, parse_query
 
 if TYPE_CHECKING:
-    from indexes import Term, View
+    from indexes import View
+    from indexes.bm25 import Term
     from indexes.filters import Where
     from retriever.documents.analyzer import Analyzer
     from retriever.rerankers.head import QueryMap

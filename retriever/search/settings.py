@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, TypedDict
 
-from indexes import BM25Settings, BM25Variant, Mode
+from indexes import Mode
+from indexes.bm25 import BM25Settings, BM25Variant
 from retriever.errors import ConfigError, unexpected_keyword
 from retriever.settings import Checked, Setting, check_settings, optional_fields, setting
 

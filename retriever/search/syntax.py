@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from indexes import BM25Settings, Query
+from indexes import Query
+from indexes.bm25 import BM25Settings
 
 if TYPE_CHECKING:
-    from indexes import Mode, Term, View
+    from indexes import Mode, View
+    from indexes.bm25 import Term
     from indexes.filters import Where
     from retriever.documents.analyzer import Analyzer
 

@@ -10,6 +10,6 @@ of `searching.py`, `documents.py` and `compatible.py`; `guard.py` stands before 
 
 from __future__ import annotations
 
-from retriever.facade import lazy_names
+from indexes.facade import lazy_names
 
 __getattr__ = lazy_names(__name__)

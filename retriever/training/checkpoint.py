@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexes import remove_abandoned, whole_folder
+from indexes.files import remove_abandoned, whole_folder
 from retriever.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:

@@ -10,16 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexes import (
-    BM25,
-    BM25Settings,
-    Expansion,
-    NewDocument,
-    Postings,
-    Query,
-    SearchableSegment,
-    open_store,
-)
+from indexes import NewDocument, Query, open_store
+from indexes.bm25 import BM25, BM25Settings, Expansion, Postings, SearchableSegment
 from tests.indexes.store_samples import DIMENSIONS, SETTINGS, open_view
 
 WORDS = list("abcdef")

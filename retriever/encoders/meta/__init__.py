@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from retriever.facade import lazy_names
+from indexes.facade import lazy_names
 
 __getattr__ = lazy_names(__name__)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import storage_errors
+from indexes.files import storage_errors
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.meta.attention import (
     History,

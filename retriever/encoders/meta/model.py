@@ -21,7 +21,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import whole_folder
+from indexes.files import whole_folder
 from retriever.encoders.meta.linear import Floats, Projection, pool_words
 from retriever.encoders.meta.settings import Level, Method, WordPooling
 from retriever.encoders.meta.sources import MetaPieces, MetaSource, MetaSources

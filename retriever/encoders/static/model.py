@@ -20,7 +20,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import whole_folder
+from indexes.files import whole_folder
 from retriever.encoders.model_folders import MALFORMED, FolderForm, array_digest
 from retriever.encoders.registry import (
     STATIC_FILE,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import whole_folder
+from indexes.files import whole_folder
 from retriever.encoders.computing import apply_by_length, scale_to_unit
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.model_folders import ModelFolder, find_model, read_json

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import whole_files
+from indexes.files import whole_files
 from retriever.encoders.computing import scale_to_unit, token_batches
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.bert import (

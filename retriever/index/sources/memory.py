@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from indexes import SOURCES_FILE, storage_errors
+from indexes import SOURCES_FILE
+from indexes.files import storage_errors
 from indexes.filters import id_forms
 from retriever.documents.files import kind_of_file
 from retriever.documents.reader import CorpusReader

@@ -17,15 +17,8 @@ from typing import TYPE_CHECKING, Literal, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import (
-    GrowingArray,
-    Store,
-    StoredDocument,
-    View,
-    open_store,
-    storage_errors,
-    whole_files,
-)
+from indexes import Store, StoredDocument, View, open_store
+from indexes.files import GrowingArray, storage_errors, whole_files
 from retriever.documents.document import OUTLINE_NAME, Document, Fields
 from retriever.documents.passages import passage_text
 from retriever.encoders.spec import EncoderSpec

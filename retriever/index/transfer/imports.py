@@ -16,15 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import (
-    FaissVectors,
-    Stage,
-    Store,
-    StructureSettings,
-    is_faiss_file,
-    no_progress,
-    open_store,
-)
+from indexes import Stage, Store, StructureSettings, no_progress, open_store
+from indexes.vectors import FaissVectors, is_faiss_file
 from retriever.documents.analyzer import AnalyzerSettings
 from retriever.documents.document import Assembler, Fields, Json
 from retriever.documents.reader import CorpusReader

@@ -16,7 +16,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from indexes import LOCK_FILE, storage_errors, writer_lock
+from indexes import writer_lock
+from indexes.files import LOCK_FILE, storage_errors
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.documents.document import AnyDocument
 from retriever.documents.passages import Context, OnLong, PassageSettings, check_on_long

@@ -22,7 +22,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes import Committer, NewDocument, StoredVersion, whole_files, write_lines
+from indexes import Committer, NewDocument, StoredVersion
+from indexes.files import whole_files, write_lines
 from retriever.documents.analyzer import PLAIN, Analyzer, AnalyzerSettings, reconcile_settings
 from retriever.documents.document import AnyDocument, Document, as_document, document_fault
 from retriever.documents.outline import outline_json, read_outline

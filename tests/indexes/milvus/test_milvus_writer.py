@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from test_expansions import brute_force, document_of
 
-from indexes import Expansion, open_store
+from indexes import open_store
+from indexes.bm25 import Expansion
 from indexes.bm25.formulas import LABEL, LABEL_WEIGHT
 from indexes.errors import ConfigError, FilterError, FormatVersionError, NotAnIndexError
 from indexes.filters import compile_where

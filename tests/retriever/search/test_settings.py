@@ -7,7 +7,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from indexes import BM25Settings
+from indexes.bm25 import BM25Settings
 from retriever.search import FusionSettings, SearchSettings, search_settings
 from retriever.search.settings import USED_BY_METHOD, SearchKeywords, search_fields
 from retriever.settings import declared_settings
