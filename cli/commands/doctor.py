@@ -112,9 +112,9 @@ def _source_findings(index: Index) -> Iterator[_Finding]:
         if changes.missing:
             what = f"{path} {changes.missing}; what the index has of it stays"
             yield "sources", what, "retriever refresh --prune -i {}"
-        elif len(changes.read) > len(changes.outdated) or changes.gone:
+        elif len(changes.read) > len(changes.outdated) or changes.removed:
             number = len(changes.read) - len(changes.outdated)
-            what = f"{path}: {counted(number, 'file')} new or changed, {len(changes.gone)} gone"
+            what = f"{path}: {counted(number, 'file')} new or changed, {len(changes.removed)} gone"
             yield "sources", what, "retriever refresh -i {}"
         if changes.outdated:
             what = (

@@ -206,12 +206,12 @@ def _identity_problems(
     if len(segment_ids) > 1 and bool(np.any(np.diff(segment_ids) == 0)):
         yield f"{database}: a passage is in two segments"
     known_ids = np.union1d(stored, tombstones)
-    for description, ids, others in (
+    for description, ids, expected in (
         ("stored passages are in no segment", stored, segment_ids),
         ("deleted passages are in no segment", tombstones, segment_ids),
         ("passages of segments are neither stored nor deleted", segment_ids, known_ids),
     ):
-        missing = int(np.count_nonzero(~contained(ids, others)))
+        missing = int(np.count_nonzero(~contained(ids, expected)))
         if missing:
             yield f"{database}: {missing} {description}"
     conflicts = int(np.count_nonzero(contained(stored, tombstones)))

@@ -9,23 +9,27 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.bm25.merging import merged_positions
 from indexes.errors import StorageError
 from indexes.files import readable, storage_errors
 from indexes.filters.grammar import Where
 from indexes.folder import documents as rows
 from indexes.folder import metadata_values
+from indexes.folder.commits import (
+    bump_generation,
+    change_documents,
+    name_segment,
+    replace_metadata,
+    replace_segments,
+)
 from indexes.folder.connection import (
     BUSY_SECONDS,
     close_writer,
@@ -37,19 +41,21 @@ from indexes.folder.connection import (
 )
 from indexes.folder.filtering import allowed_passages
 from indexes.folder.lock import recover_replacement, writer_lock
-from indexes.folder.segment import (
-    LiveSegment,
-    SegmentCost,
-    faster_merge,
-    live_segments,
+from indexes.folder.merging import (
+    count_live_passages,
+    find_faster_merge,
     merge_segments,
     next_merge,
+    structure_choice,
+)
+from indexes.folder.segment import (
+    LiveSegment,
+    live_segments,
     remove_unnamed_segments,
     segment_folder,
     write_segment,
 )
 from indexes.folder.value_ranks import RanksCache
-from indexes.metadata import metadata_json
 from indexes.protocol import (
     NewDocument,
     Stage,
@@ -60,7 +66,6 @@ from indexes.protocol import (
 )
 from indexes.vectors.choice import Choice
 from indexes.vectors.library import FLAT
-from indexes.vectors.segment_structure import buildable_choice
 
 LOG = logging.getLogger(__name__)
 # Most passages that wait in the database: readers load them after each commit in about 10 ms.
@@ -163,7 +168,7 @@ class FolderWriter:
         with storage_errors(self.folder), transaction(self._connection):
             deleted = rows.delete_documents(self._connection, ids)
             rows.change_languages(self._connection, deleted=deleted.languages)
-            self._bump_generation()
+            bump_generation(self._connection)
         return deleted.documents
 
     def delete_where(self, where: Where) -> int:
@@ -199,10 +204,10 @@ class FolderWriter:
 
     def optimize_after_run(self, added: int, stage: Stage = no_progress) -> int:
         """Merge at the end of a run if `faster_merge` finds a merge; return how many were read."""
-        if not self._faster_merge(added):
+        if not find_faster_merge(self.segments(), added, self.structures):
             return 0
         self.flush()
-        segments = self._faster_merge(added)
+        segments = find_faster_merge(self.segments(), added, self.structures)
         if segments:
             self.replace(segments, stage=stage)
         return len(segments)
@@ -210,7 +215,7 @@ class FolderWriter:
     def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
         """Merge all segments into one with another search structure, which later merges keep."""
         # Refuses an impossible structure before anything is written.
-        _structure_choice(self.segments(), structures)
+        structure_choice(self.segments(), structures)
         self.flush()
         live = self.segments()
         self.replace(live, structures, stage)
@@ -226,7 +231,7 @@ class FolderWriter:
             for document, languages in documents:
                 rows.set_languages(self._connection, document, languages)
             rows.recount_languages(self._connection)
-            self._bump_generation()
+            bump_generation(self._connection)
 
     def compact(self, stage: Stage = no_progress, *, erase: bool = False) -> int:
         """Merge all segments, drop deleted passages, repair values, and free disk space.
@@ -240,7 +245,7 @@ class FolderWriter:
         live = self.segments()
         is_needed = len(live) > 1 or any(segment.deleted for segment in live)
         if not is_needed and live and not live[0].segment.structure.reasons:
-            is_needed = _structure_choice(live, self.structures).name != FLAT
+            is_needed = structure_choice(live, self.structures).name != FLAT
         if is_needed:
             self.replace(live, stage=stage)
         with storage_errors(self.folder):
@@ -281,56 +286,21 @@ class FolderWriter:
     ) -> None:
         """Replace neighboring segments by one of their live passages, or by none."""
         number = int(self.setting("next_segment"))
-        choice = _structure_choice(live, structures or self.structures)
-        passages = _count_live_passages(live)
+        choice = structure_choice(live, structures or self.structures)
+        passages = count_live_passages(live)
         if choice.name != FLAT:
-            LOG.info(
-                "%s: merging %s passages and building their search structure (%s), which takes up "
-                "to %s of memory",
-                *(self.folder, f"{passages:,}", choice.name, choice.build_size),
-            )
+            _log_build(self.folder, passages, choice)
         manifest = None
         if passages:
             folder = segment_folder(self.folder, number)
             manifest = merge_segments(folder, live, structures or self.structures, stage)
-        old_numbers = [segment.segment.number for segment in live]
         with storage_errors(self.folder), readable(self.folder):
             with transaction(self._connection):
-                self._connection.executemany(
-                    "DELETE FROM segments WHERE segment = ?", [(old,) for old in old_numbers]
-                )
-                self._connection.executemany(
-                    "DELETE FROM tombstones WHERE passage BETWEEN ? AND ?",
-                    [segment.segment.ends for segment in live if segment.deleted],
-                )
-                if manifest is not None:
-                    self._name_segment(number, passages, manifest)
-                    positions = merged_positions(live)
-                    sources = dict(zip(old_numbers, positions, strict=True))
-                    metadata_values.merge_values(self._connection, number, sources)
-                metadata_values.drop_values(self._connection, old_numbers)
+                replace_segments(self._connection, live, number, passages, manifest)
                 if structures is not None:
                     write_setting(self._connection, "structures", asdict(structures))
-                self._bump_generation()
+                bump_generation(self._connection)
             self._remove_orphans()
-
-    def _faster_merge(self, added: int) -> Sequence[LiveSegment]:
-        """Return the segments to merge for faster queries; empty if there are none."""
-        live = self.segments()
-        structures = self.structures
-
-        def is_scanned(passages: int) -> bool:
-            dimensions = live[0].segment.vectors.shape[1]
-            return buildable_choice(structures, passages, dimensions).name == FLAT
-
-        costs = [
-            SegmentCost(
-                _count_live_passages([segment]), segment.segment.structure.structure is None
-            )
-            for segment in live
-        ]
-        span = faster_merge(costs, added, is_scanned)
-        return live[span.start : span.stop] if span else ()
 
     def _commit(
         self,
@@ -359,7 +329,13 @@ class FolderWriter:
                 folder = segment_folder(self.folder, number)
                 manifest = write_segment(folder, ids, vectors, terms)
         with storage_errors(self.folder), transaction(self._connection):
-            self._change_documents(documents, metadata, first)
+            next_passage = change_documents(self._connection, documents, first)
+            changes = replace_metadata(self._connection, metadata)
+            with readable(self.folder):
+                if changes:
+                    segments = [live.segment for live in self.segments()]
+                    metadata_values.apply_changes(self._connection, segments, changes)
+            write_setting(self._connection, "next_passage", next_passage)
             if waits:
                 rows.add_pending(self._connection, ids.tolist(), vectors, terms)
                 names = {name for document in documents for name in document.metadata}
@@ -367,36 +343,10 @@ class FolderWriter:
             else:
                 self._connection.execute("DELETE FROM pending")
             if manifest is not None:
-                self._name_segment(number, len(ids), manifest)
+                name_segment(self._connection, number, len(ids), manifest)
                 with readable(self.folder):
                     metadata_values.write_stored_values(self._connection, number, ids)
-            self._bump_generation()
-
-    def _change_documents(
-        self,
-        documents: Sequence[NewDocument],
-        metadata: Mapping[str, Mapping[str, Any]],
-        passage: int,
-    ) -> None:
-        """Replace documents and metadata; passages are numbered from `passage` on."""
-        deleted = rows.delete_documents(self._connection, [document.id for document in documents])
-        for document in documents:
-            doc = rows.insert_document(self._connection, document, passage)
-            self._connection.execute("INSERT OR IGNORE INTO touched VALUES (?)", (doc,))
-            passage += len(document.spans)
-        languages = Counter(chain.from_iterable(document.languages for document in documents))
-        rows.change_languages(self._connection, added=languages.items(), deleted=deleted.languages)
-        encoded = {id_: metadata_json(value) for id_, value in metadata.items()}
-        with readable(self.folder):
-            changes = [
-                change
-                for id_, value in encoded.items()
-                if (change := rows.replace_metadata(self._connection, id_, value)) is not None
-            ]
-            if changes:
-                segments = [live.segment for live in self.segments()]
-                metadata_values.apply_changes(self._connection, segments, changes)
-        write_setting(self._connection, "next_passage", passage)
+            bump_generation(self._connection)
 
     def _repair_values(self) -> None:
         """Read the values of metadata from the documents again if a stored row was altered."""
@@ -405,7 +355,7 @@ class FolderWriter:
                 with transaction(self._connection):
                     self._connection.execute("DELETE FROM metadata_values")
                     self._rebuild_values()
-                    self._bump_generation()
+                    bump_generation(self._connection)
 
     def _rebuild_values(self) -> None:
         with readable(self.folder):
@@ -416,28 +366,20 @@ class FolderWriter:
         with storage_errors(self.folder), transaction(self._connection):
             deleted = rows.delete_selected(self._connection, query, parameters)
             rows.change_languages(self._connection, deleted=deleted.languages)
-            self._bump_generation()
+            bump_generation(self._connection)
         return deleted.documents
-
-    def _name_segment(self, number: int, passages: int, manifest: str) -> None:
-        self._connection.execute(
-            "INSERT INTO segments VALUES (?, ?, ?)", (number, passages, manifest)
-        )
-        write_setting(self._connection, "next_segment", number + 1)
-
-    def _bump_generation(self) -> None:
-        write_setting(self._connection, "generation", int(self.setting("generation")) + 1)
 
     def _remove_orphans(self) -> None:
         segment_rows = self._connection.execute("SELECT segment FROM segments")
         remove_unnamed_segments(self.folder, [number for (number,) in segment_rows])
 
 
-def _count_live_passages(segments: Sequence[LiveSegment]) -> int:
-    return sum(len(segment.segment.ids) - segment.deleted for segment in segments)
-
-
-def _structure_choice(segments: Sequence[LiveSegment], structures: StructureSettings) -> Choice:
-    """Return the structure for the live passages of these segments together."""
-    dimensions = segments[0].segment.vectors.shape[1] if segments else 1
-    return buildable_choice(structures, _count_live_passages(segments), dimensions)
+def _log_build(folder: Path, passages: int, choice: Choice) -> None:
+    LOG.info(
+        "%s: merging %s passages and building their search structure (%s), which takes up "
+        "to %s of memory",
+        folder,
+        f"{passages:,}",
+        choice.name,
+        choice.build_size,
+    )

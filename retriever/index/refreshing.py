@@ -91,7 +91,7 @@ def refresh_index(
         )
     with SourceMemory(store) as memory:
         changes = _find_changes(memory, prune=prune)
-        if not any(change.read or change.gone for change in changes):
+        if not any(change.read or change.removed for change in changes):
             _measure_unchanged(access)
             if any(stamp for change in changes for stamp, _ in change.seen.values()):
                 # It only saves the next refresh some work.

@@ -100,11 +100,11 @@ class EncodingQueue:
             for passage in window
             if passage.digest not in self._vectors
         }
-        kept = self._writer.partial_vectors(list(pieces))
-        for digest, vector in kept.items():
+        stored_vectors = self._writer.partial_vectors(list(pieces))
+        for digest, vector in stored_vectors.items():
             self._vectors[digest] = vector
             del pieces[digest]
-        self._report.repeated += len(window) - len(pieces) - len(kept)
+        self._report.repeated += len(window) - len(pieces) - len(stored_vectors)
         vectors = self._encode(pieces)
         if len(pieces) < len(window):
             vectors = np.stack([self._vectors[passage.digest] for passage in window])

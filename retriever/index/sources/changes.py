@@ -60,9 +60,9 @@ class _Comparison:
         for path, (place, status) in listing.files.items():
             self._compare_file(path, place, status)
         unlisted = tuple(listing.unlisted)
-        gone = (path for path in self._remembered if path not in listing.files)
+        removed = (path for path in self._remembered if path not in listing.files)
         # An erased file is not forgotten: where it comes back unchanged, it stays erased.
-        changes.gone = [path for path in gone if not f"{path}/".startswith(unlisted)]
+        changes.removed = [path for path in removed if not f"{path}/".startswith(unlisted)]
         return changes
 
     def _compare_file(self, path: str, place: str, status: os.stat_result) -> None:

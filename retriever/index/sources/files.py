@@ -43,7 +43,7 @@ class SourceChanges:
     # New stamps and hashes of these, and of files whose content is as it was.
     seen: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     missing: str | None = None  # why the source as a whole is not there
-    gone: list[str] = field(default_factory=list)  # all files, if the source is missing
+    removed: list[str] = field(default_factory=list)  # all files, if the source is missing
     # Places that cannot be read at the moment and keep their documents, with the reason.
     unreadable: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)

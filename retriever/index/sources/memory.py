@@ -235,7 +235,7 @@ class SourceMemory:
                 )
                 rows = [
                     (change.source.number, os.fsencode(path))
-                    for path in (*change.read, *change.gone)
+                    for path in (*change.read, *change.removed)
                 ]
                 database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, '', NULL)", rows)
                 database.executemany(
@@ -304,7 +304,7 @@ class SourceMemory:
                 database.execute(
                     "UPDATE sources SET options = ? WHERE source = ?", (json.dumps(options), number)
                 )
-                gone_rows = [(number, os.fsencode(path)) for path in change.gone if removed]
+                gone_rows = [(number, os.fsencode(path)) for path in change.removed if removed]
                 for table in ("files", "readings"):
                     database.executemany(
                         f"DELETE FROM {table} WHERE source = ? AND path = ?",  # noqa: S608

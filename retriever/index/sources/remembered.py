@@ -58,6 +58,6 @@ def remember_sources(
 
 def note_moved(indexer: Indexer, memory: SourceMemory, changes: Sequence[SourceChanges]) -> None:
     """Tell the indexer which documents files gave that are gone or read again."""
-    if any(change.gone for change in changes):
+    if any(change.removed for change in changes):
         for ids in islice(memory.stale_ids(), _MOVED_BATCHES):
             indexer.note_moved(ids)

@@ -149,22 +149,23 @@ def _lance_table(path: str) -> tuple[Path, str]:
     )
 
 
-def _vector_column(schema: Any, wanted: str, where: str) -> str:
+def _vector_column(schema: Any, name: str, where: str) -> str:
+    """Return the column of vectors of this name, or the only one that there is."""
     from pyarrow import types
 
-    found = [
+    columns = [
         field.name
         for field in schema
         if types.is_fixed_size_list(field.type) and types.is_floating(field.type.value_type)
     ]
-    if wanted in found:
-        return wanted
-    if len(found) == 1:
-        return str(found[0])
-    has = f"the vector columns {', '.join(found)}; name one with --set vector-field=NAME"
+    if name in columns:
+        return name
+    if len(columns) == 1:
+        return str(columns[0])
+    has = f"the vector columns {', '.join(columns)}; name one with --set vector-field=NAME"
     raise SourceError(
-        f"{where}: expected a column {wanted!r} of vectors, found "
-        + (has if found else "no vector column; name another table")
+        f"{where}: expected a column {name!r} of vectors, found "
+        + (has if columns else "no vector column; name another table")
     )
 
 

@@ -14,20 +14,17 @@ from hypothesis import strategies as st
 import indexes.folder.segment
 from indexes.errors import DamagedIndexError, StorageError
 from indexes.files import file_facts
-from indexes.folder.segment import (
+from indexes.folder.merging import (
     FACTOR,
     FLOOR,
     GROWTH,
     SegmentCost,
     faster_merge,
     next_merge,
-    open_segment,
     query_cost,
-    read_manifest,
-    segment_folder,
     tier,
-    write_segment,
 )
+from indexes.folder.segment import open_segment, read_manifest, segment_folder, write_segment
 from tests.indexes.index_samples import LISTED_FILES, SEGMENT_FILES, in_child, lookup, manifest_of
 
 IDS = np.array([3, 4, 9], np.int64)

@@ -264,7 +264,7 @@ def test_small_commits_are_merged_and_ids_stay_in_order(tmp_path):
             commit(writer, document(f"d{i}", f"word{i}"))
             writer.merge()
             segments = writer.segments()
-            assert len(segments) < indexes.folder.segment.FACTOR
+            assert len(segments) < indexes.folder.merging.FACTOR
             ids = np.concatenate([live.segment.ids for live in segments])
             assert (np.diff(ids) > 0).all()
     assert len(texts(tmp_path)) == 50
