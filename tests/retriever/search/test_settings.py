@@ -38,7 +38,7 @@ def test_search_settings_take_each_shared_field(name):
         assert search_settings(None, keywords) == search_settings(None, {"fusion": method})
     assert field.default is None
     assert field.allows(None)
-    assert field.shown
+    assert field.default_text
 
 
 def test_each_field_of_fusion_but_the_method_is_used_by_one_method():
