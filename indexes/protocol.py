@@ -253,8 +253,8 @@ class Ranking(Protocol):
         """Return the best passages for each query.
 
         ``dense`` takes the `depth` nearest passages, ``bm25`` the `depth` with the highest scores
-        among those that hold a query term, ``hybrid`` both, each scored by both. Of passages whose
-        scores equal the last that counts, dense ones when rounded, the lower numbers are taken.
+        among those that hold a query term, ``hybrid`` both, each scored by both. If the last score
+        is shared, passages with the lower numbers are taken; dense scores are compared rounded.
         """
 
 

@@ -243,10 +243,10 @@ class Index:
             documents: read once, as a stream. Each is a `Document`; a mapping with the fields of
                 a JSON line (``text``, and optionally ``id`` and ``title``; all others are
                 metadata); or a text, whose id is made from its content. The rows of a table of
-                pandas, polars or Arrow are such mappings; this needs pyarrow. Of equal ids the last
-                stands. A document without text and title is counted and not stored, with a
-                warning; the document that the index has with its id is deleted. A `Path` is read
-                as ``retriever index PATH`` reads it.
+                pandas, polars or Arrow are such mappings; this needs pyarrow. The last document
+                with an id replaces earlier ones. A document without text and title is counted and
+                not stored, with a warning; the stored document with its id is deleted. A `Path` is
+                read as ``retriever index PATH`` reads it.
             vectors: (documents, dimensions) numbers, one vector per document as a whole; None
                 encodes. If the encoder normalizes, they are brought to length 1. A document with
                 the text and title that it had keeps the vectors that it had.
@@ -604,8 +604,8 @@ class Index:
 
         Returns:
             At most `k` hits, the highest score first; equal scores by document id, ascending (by
-            code point). There are fewer if fewer documents can be ranked. Of more passages with
-            equal scores than are candidates (2 `k` or more), those that were added first are.
+            code point). There are fewer if fewer documents can be ranked. If more passages have
+            the same score than there are candidates (2 `k` or more), the first added are taken.
 
         Raises:
             TypeError: `text`, `settings`, `where`, `exclude` or `reranker` is something else, or a

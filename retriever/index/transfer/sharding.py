@@ -94,8 +94,8 @@ def encode_shards(
     made. Settings that are not given are those of the folder's plan, or the defaults.
 
     Args:
-        source: the documents, as `Index.add` takes them, read once as a stream. They are the same
-            ones in the same order each time. Of equal ids the last one stands, in the index too.
+        source: the documents, as `Index.add` takes them, read once as a stream; the same documents
+            in the same order each time. The last document with an id replaces earlier ones.
         folder: does not exist, is empty, or holds shards.
         model: the encoder; see `Index.create`.
         device: None uses a GPU if there is one.
