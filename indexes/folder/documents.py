@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,11 @@ from indexes.folder.connection import (
     transaction,
     write_setting,
 )
-from indexes.languages import LanguageCounts, changed_counts
 from indexes.metadata import document_checksum, metadata_json
 from indexes.protocol import LANGUAGES, NewDocument, StoredDocument, StoredVersion
+
+if TYPE_CHECKING:
+    from indexes.languages import LanguageCounts
 
 # First formats with values of metadata by segment, with outlines, and with languages.
 VALUES_SINCE = 3
@@ -246,6 +248,8 @@ def read_languages(connection: sqlite3.Connection) -> Any:
 
 def stored_languages(connection: sqlite3.Connection) -> LanguageCounts:
     """Count the languages of all passages, in an index of any format."""
+    from indexes.languages import LanguageCounts
+
     column = "languages" if format_version(connection) >= _LANGUAGES_SINCE else "NULL"
     rows = connection.execute(f"SELECT {column}, count(*) FROM passages GROUP BY 1")  # noqa: S608
     return LanguageCounts.of(rows)
@@ -258,6 +262,8 @@ def change_languages(
     deleted: Iterable[tuple[str | None, int]] = (),
 ) -> None:
     """Keep the setting `LANGUAGES` in step with passages that were added and deleted."""
+    from indexes.languages import changed_counts
+
     before = read_languages(connection)
     counts = changed_counts(before, added, deleted, partial(stored_languages, connection))
     if counts != before:

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from retriever.encoders.computing import cosine_matrix
 from retriever.errors import ConfigError, unexpected_keyword
-from retriever.guesses import ENCODE_KEYWORDS
 
 _PROMPT_NAMES = {None: False, "document": False, "passage": False, "query": True}
 _OWN_KEYWORDS = (
@@ -86,6 +85,10 @@ def check_encode_keywords(keywords: Mapping[str, object]) -> None:
         TypeError: the keyword is unknown.
         ConfigError: the value is set elsewhere; the message says where.
     """
+    if not keywords:
+        return
+    from retriever.guesses import ENCODE_KEYWORDS
+
     for name, value in keywords.items():
         if name not in ENCODE_KEYWORDS:
             raise unexpected_keyword(name, (*_OWN_KEYWORDS, *ENCODE_KEYWORDS))

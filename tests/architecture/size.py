@@ -29,12 +29,20 @@ PACKAGES = (
     "eval",
     "cli",
 )
-# Each is 10% above the count when it was set.
-# Statements in the syntax tree, wherever they stand and however they are wrapped.
+# Each is 10% above the count when it was set. Statements are those of the syntax tree, however they
+# are wrapped; docstrings are among them.
 LIMITS = {
-    "own modules that a BM25 query loads": 72,
-    "files that a hybrid query enters": 51,
-    "functions that a hybrid query enters": 270,
+    "statements in indexes": 8_220,
+    "statements in retriever/documents": 7_830,
+    "statements in retriever/encoders": 6_030,
+    "statements in retriever/index": 3_870,
+    "statements in retriever/search": 2_440,
+    "statements in retriever": 4_080,
+    "statements in eval": 9_760,
+    "statements in cli": 3_360,
+    "own modules that a BM25 query loads": 79,
+    "files that a hybrid query enters": 53,
+    "functions that a hybrid query enters": 301,
 }
 # Whole processes; not enforced, since machines differ.
 SECONDS = {"BM25 query, s": 0.15, "hybrid query, s": 0.3}
