@@ -27,7 +27,7 @@ def doctor_command(folder: Location, as_json: bool) -> None:
     exit code is 0 if all is well, 3 if the index is damaged, and 1 if anything else is found.
     """
     from retriever.index import Index
-    from retriever.search.opened import earlier_terms
+    from retriever.search import earlier_terms
 
     with Index.open(folder) as index:
         mend = "retriever index SOURCE --recreate -i {}"

@@ -39,7 +39,7 @@ from cli.options import (
     where_option,
 )
 from cli.output.text import counted, say
-from retriever.search.settings import USED_BY_METHOD, SearchSettings, search_fields, search_settings
+from retriever.search import USED_BY_METHOD, SearchSettings, search_fields, search_settings
 from retriever.settings import setting
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ _DIVISIONS = {"icu": ", ICU", "grams": "", "plain": ", division of earlier relea
 def index_facts(index: Index) -> dict[str, Any]:
     """Return the facts of an index, and of the files that it was made of."""
     from retriever.errors import DamagedIndexError
-    from retriever.index.sources.remembered import remembered_files
+    from retriever.index import remembered_files
 
     facts = index.info() | {"copies": index.count_copies()}
     # The memory of the sources may be damaged, which `doctor` and `refresh` report.

@@ -48,7 +48,7 @@ def tell(
 
 def say_earlier_terms(index: Index, *, quiet: bool = False) -> None:
     """Note that an index has the terms of an earlier release, with the command that renews them."""
-    from retriever.search.opened import earlier_terms
+    from retriever.search import earlier_terms
 
     if not quiet and (reason := earlier_terms(index.analyzer.settings)):
         place = shlex.quote(str(index.store))

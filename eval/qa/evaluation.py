@@ -33,8 +33,7 @@ from eval.qa.systems import (
     parse_systems,
 )
 from retriever import Mode
-from retriever.encoders import find_model
-from retriever.encoders.registry import require_trusted
+from retriever.encoders import find_model, require_trusted
 from retriever.errors import BadInputError, ConfigError
 from retriever.rerankers import HeadReranker, reranker_kind
 from retriever.rerankers.cross import KIND as CROSS_ENCODER

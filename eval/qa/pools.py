@@ -23,8 +23,14 @@ from eval.vectors import distinct, embed_all
 from retriever.documents import Analyzer, CorpusReader
 from retriever.encoders import Encoder
 from retriever.errors import BadInputError, ConfigError
-from retriever.search import BM25, BM25Settings, FusionSettings, Postings, SearchableSegment
-from retriever.search.fusion import ComponentScores
+from retriever.search import (
+    BM25,
+    BM25Settings,
+    ComponentScores,
+    FusionSettings,
+    Postings,
+    SearchableSegment,
+)
 from retriever.training import JudgedPools, NegativeSource, TrainingSet
 
 Floats = NDArray[np.float64]

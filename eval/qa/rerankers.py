@@ -33,6 +33,7 @@ from retriever.rerankers import (
     CrossEncoder,
     HeadReranker,
     QueryMap,
+    Scorer,
     TrainedHead,
     check_target,
     is_cross_encoder,
@@ -44,7 +45,7 @@ from retriever.rerankers import (
 from retriever.rerankers.cross import KIND as CROSS_ENCODER
 from retriever.rerankers.cross import head_digest, read_head, read_training
 from retriever.rerankers.head import KIND as HEAD
-from retriever.rerankers.head import QUERY_MAP, Scorer, is_query_map
+from retriever.rerankers.head import QUERY_MAP, is_query_map
 from retriever.training import Checkpoint, Epoch, Step, TrainingSet, require_same, select_epoch
 
 if TYPE_CHECKING:

@@ -33,14 +33,12 @@ from eval.qa.systems import QASettings
 from eval.settings import QuestionSettings
 from retriever import Mode, SearchSettings
 from retriever.documents import Analyzer, CorpusReader
-from retriever.encoders import DEFAULT_MODEL, Encoder, over_model, parse_encoder
-from retriever.encoders.registry import require_trusted
+from retriever.encoders import DEFAULT_MODEL, Encoder, over_model, parse_encoder, require_trusted
 from retriever.errors import ConfigError, SourceError
 from retriever.index import Index, NoProgress
 from retriever.rerankers import QueryMap, load_cross_encoder, load_query_map
-from retriever.search import FusionSettings, fuse
+from retriever.search import ComponentScores, FusionSettings, best_passages, fuse
 from retriever.search.engine import ScoredPassages
-from retriever.search.fusion import ComponentScores, best_passages
 from retriever.training import NegativeSource, TrainingSet
 
 Questions = str | Path | QuestionSet | Mapping[str, QuestionSet]

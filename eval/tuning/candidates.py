@@ -18,8 +18,7 @@ from eval.tuning.pipeline import Pipeline
 from eval.tuning.query_maps import QueryMaps
 from eval.tuning.texts import CollectionTexts
 from eval.tuning.vectors import CollectionVectors, nearest_rows
-from retriever.search import BM25, FusionSettings
-from retriever.search.fusion import ComponentScores
+from retriever.search import BM25, ComponentScores, FusionSettings
 
 # Lists of nearest passages that stay in memory.
 _REMEMBERED = 12

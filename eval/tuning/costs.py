@@ -16,7 +16,7 @@ from eval.tuning.pipeline import Pipeline
 from eval.tuning.reranking import Reranking
 from eval.tuning.texts import CollectionTexts
 from eval.tuning.vectors import CollectionVectors, nearest_rows
-from retriever.encoders.settings import resolve_layers
+from retriever.encoders import resolve_layers
 from retriever.search import BM25, SearchSettings
 
 # Questions whose times are measured, with and without a reranker.

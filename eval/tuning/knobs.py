@@ -11,8 +11,7 @@ from typing import Any, Literal
 from eval.qa.pools import WEIGHTS
 from eval.tuning.pipeline import Pipeline, option_name
 from retriever.errors import ConfigError
-from retriever.search import FusionSettings
-from retriever.search.settings import USED_BY_METHOD
+from retriever.search import USED_BY_METHOD, FusionSettings
 
 Cost = Literal["candidates", "map", "vectors", "reranker"]
 """The most expensive computation that a new value of a knob repeats: the candidates of questions,

@@ -17,7 +17,8 @@ from eval.tuning.pipeline import Pipeline
 from eval.tuning.query_maps import graded_question
 from eval.tuning.texts import CollectionTexts
 from eval.tuning.vectors import CollectionVectors, Vectors
-from retriever.encoders.settings import format_layers, resolve_layers
+from retriever.encoders import resolve_layers
+from retriever.encoders.settings import format_layers
 from retriever.search import FusionSettings
 
 # Questions that rank the sets, and candidates of each.

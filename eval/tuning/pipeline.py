@@ -16,8 +16,13 @@ from typing import Any
 from retriever.documents import AnalyzerSettings, PassageSettings
 from retriever.encoders import DEFAULT_MODEL, EncoderSettings, parse_encoder
 from retriever.errors import ConfigError, SourceError
-from retriever.search import FusionSettings, SearchSettings, search_settings
-from retriever.search.settings import USED_BY_METHOD, search_fields
+from retriever.search import (
+    USED_BY_METHOD,
+    FusionSettings,
+    SearchSettings,
+    search_fields,
+    search_settings,
+)
 from retriever.settings import declared_settings
 
 # The folder of a query map, beside the file of settings.

@@ -18,8 +18,7 @@ from eval.tuning.vectors import CollectionVectors, Vectors, nearest_rows
 from retriever.training import HeadSettings, HeadTrainingSettings, JudgedPools
 
 if TYPE_CHECKING:
-    from retriever.rerankers import TrainedHead
-    from retriever.rerankers.head import Scorer
+    from retriever.rerankers import Scorer, TrainedHead
 
 # Folds of the training questions: each is mapped by a map that the others train.
 _FOLDS = 3

@@ -17,8 +17,7 @@ from eval.tuning.pipeline import Pipeline
 from eval.tuning.texts import CollectionTexts, PassageTexts
 from retriever.documents import passage_text
 from retriever.errors import ConfigError
-from retriever.search import Reranker, load_reranker
-from retriever.search.fusion import best_passages
+from retriever.search import Reranker, best_passages, load_reranker
 
 # Rerankers that stay loaded, and divisions into passages whose scores stay in memory.
 _LOADED = 2

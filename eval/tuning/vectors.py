@@ -14,8 +14,7 @@ from eval.tuning.encoders import PipelineEncoders
 from eval.tuning.pipeline import Pipeline
 from eval.tuning.texts import CollectionTexts
 from eval.vectors import embed, split_layers
-from retriever.encoders import EncoderSettings, scale_to_unit
-from retriever.encoders.settings import resolve_layers
+from retriever.encoders import EncoderSettings, resolve_layers, scale_to_unit
 
 Vectors = NDArray[np.float32]
 
