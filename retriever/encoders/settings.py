@@ -296,6 +296,9 @@ class EncoderSettings:
         named = self.dtype is not None or dtype in ("auto", "float32")
         return self if named else replace(self, dtype=dtype)
 
+    # Its name in earlier releases.
+    computed_in = with_number_format
+
     @property
     def named(self) -> dict[str, Any]:
         """The settings that are not open, by field."""

@@ -107,6 +107,9 @@ class EncoderSpec:
         """Return the value of a setting by its field: named value, else default, else None."""
         return self._effective_values[name]
 
+    # Its name in earlier releases.
+    meaning = effective_value
+
     @cached_property
     def _effective_values(self) -> dict[str, Any]:
         unused = SECTIONS[SBERT_WK]
