@@ -14,7 +14,7 @@ _URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
 def open_store(location: str | Path | Store) -> Store:
-    """The store at a location; nothing is opened or connected yet.
+    """Return the store at a location without opening it or connecting to it.
 
     Args:
         location: a folder; a URL; or a store, which is returned.
@@ -35,14 +35,14 @@ def open_store(location: str | Path | Store) -> Store:
         return FolderStore(location)
     match url[1].lower():
         case "milvus" | "milvus+lite" as scheme:
-            _require("pymilvus", "an index in Milvus", '"layer-retriever[milvus]"')
+            _require_library("pymilvus", "an index in Milvus", '"layer-retriever[milvus]"')
             if scheme == "milvus+lite":
-                _require("milvus_lite", "a file of Milvus Lite", "milvus-lite")
+                _require_library("milvus_lite", "a file of Milvus Lite", "milvus-lite")
             from indexes.milvus.store import MilvusStore
 
             return MilvusStore(str(location))
         case "postgresql" | "postgres":
-            _require("psycopg", "an index in PostgreSQL", '"layer-retriever[postgres]"')
+            _require_library("psycopg", "an index in PostgreSQL", '"layer-retriever[postgres]"')
             from indexes.postgres.store import PostgresStore
 
             return PostgresStore(str(location))
@@ -54,9 +54,9 @@ def open_store(location: str | Path | Store) -> Store:
             )
 
 
-def _require(library: str, what: str, package: str) -> None:
+def _require_library(library: str, feature: str, package: str) -> None:
     if find_spec(library) is None:
         raise MissingExtraError(
-            f"{what} needs {library.replace('_', '-')}, which is not installed: pip install "
+            f"{feature} needs {library.replace('_', '-')}, which is not installed: pip install "
             f"{package}"
         )

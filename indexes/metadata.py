@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from json.encoder import encode_basestring_ascii as _quoted
+from json.encoder import encode_basestring_ascii as _json_string
 from typing import Any, Literal, NamedTuple
 
 # JSON types of the values of a field.
@@ -39,15 +39,20 @@ def document_checksum(
     outline: str,
 ) -> bytes:
     """Return a checksum of 16 bytes over all stored columns of a document."""
-    # The JSON text of a list of them keeps the parts separate, so that nothing can move from one
-    # into another unseen; json.dumps takes three times as long.
+    # A JSON list separates the parts unambiguously: text that moves from one part to another
+    # changes the checksum. json.dumps takes three times as long.
     parts = [
-        "null" if string is None else _quoted(string) for string in (id_, title, text, metadata)
+        "null" if string is None else _json_string(string)
+        for string in (id_, title, text, metadata)
     ]
     spans = ", ".join([f"[{number}, {start}, {stop}]" for number, start, stop in passages])
-    parts += [f'"{content_hash.hex()}"', f"[{spans}]", *([_quoted(outline)] if outline else [])]
-    sealed = f"[{', '.join(parts)}]"
-    return hashlib.blake2b(sealed.encode(), digest_size=16).digest()
+    parts += [
+        f'"{content_hash.hex()}"',
+        f"[{spans}]",
+        *([_json_string(outline)] if outline else []),
+    ]
+    checksum_input = f"[{', '.join(parts)}]"
+    return hashlib.blake2b(checksum_input.encode(), digest_size=16).digest()
 
 
 UNKEPT = "unkept"
@@ -68,7 +73,7 @@ def values_of(
 ) -> dict[str, dict[Value, list[int]]]:
     """Return the positions of each value of each field."""
     # By Python's type first: 1, 1.0 and True are equal.
-    typed: dict[str, dict[type, dict[Any, list[int]]]] = defaultdict(
+    by_type: dict[str, dict[type, dict[Any, list[int]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
     for positions, metadata in documents:
@@ -76,16 +81,16 @@ def values_of(
             kind = type(value)
             if kind is list or kind is dict or kind is tuple:
                 value = metadata_json(value)  # noqa: PLW2901
-            typed[name][kind][value] += positions
+            by_type[name][kind][value] += positions
     fields: dict[str, dict[Value, list[int]]] = {}
-    for name, kinds in typed.items():
+    for name, values_by_type in by_type.items():
         # Names end at a NUL, as they do for releases of SQLite.
-        cut = "\0" in name
+        is_truncated = "\0" in name
         field = fields.setdefault(name.partition("\0")[0], {})
-        for kind, by_value in kinds.items():
+        for kind, by_value in values_by_type.items():
             for value, positions in by_value.items():
                 if value is not None:
-                    key = Value(UNKEPT, "") if cut else _typed_value(kind, value)
+                    key = Value(UNKEPT, "") if is_truncated else _typed_value(kind, value)
                     field.setdefault(key, []).extend(positions)
     return fields
 

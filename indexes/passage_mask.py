@@ -13,7 +13,7 @@ class PassageMask:
 
     def __init__(self, mask: NDArray[np.bool_]) -> None:
         packed = np.packbits(mask, bitorder="little")
-        # In whole words of 64 bits.
+        # Padded to whole words of 64 bits.
         self.bits = np.zeros(8 * -(-len(mask) // 64), np.uint8)
         self.bits[: len(packed)] = packed
         self._size = len(mask)
@@ -26,9 +26,9 @@ class PassageMask:
     @cached_property
     def positions(self) -> NDArray[np.int64]:
         """Positions of the passages in the mask: (count,) int64, ascending."""
-        filled = np.flatnonzero(self.bits)
-        places = np.flatnonzero(np.unpackbits(self.bits[filled], bitorder="little"))
-        return np.asarray(8 * filled[places >> 3] + (places & 7), np.int64)
+        nonzero_bytes = np.flatnonzero(self.bits)
+        bit_positions = np.flatnonzero(np.unpackbits(self.bits[nonzero_bytes], bitorder="little"))
+        return np.asarray(8 * nonzero_bytes[bit_positions >> 3] + (bit_positions & 7), np.int64)
 
     def at(self, positions: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return, as (m,) bool, whether each of (m,) positions below n is in the mask."""

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from eval.metrics.gate import Ranking
 
 
-# Settings that have no effect if nothing is searched.
+# Names of the search settings, which have no effect if both rankings are runs.
 _SEARCH_SETTINGS = "k mode alpha fusion depth"
 _EXIT_CODES = {"pass": 0, "fail": 1, "too few questions": 4}
 
 
-def _side(name: str, what: str) -> Decorator:
+def _ranking_option(name: str, description: str) -> Decorator:
     """Return the option of one of the two rankings."""
     return option(
         name,
@@ -48,15 +48,15 @@ def _side(name: str, what: str) -> Decorator:
         type=index_location,
         metavar="RUN|INDEX",
         shell_complete=complete_path,
-        help=f"{what}: a TREC run, or an index, which is searched for --queries; without -k for as "
-        "many hits as a run on the other side has.",
+        help=f"{description}: a TREC run, or an index, which is searched for --queries; without -k "
+        "for as many hits as a run on the other side has.",
         section="Input",
     )
 
 
 @click.command("gate", cls=Command)
-@_side("--baseline", "Ranking before the change")
-@_side("--candidate", "Ranking after the change")
+@_ranking_option("--baseline", "Ranking before the change")
+@_ranking_option("--candidate", "Ranking after the change")
 @qrels_option(required=True)
 @queries_option("search for and to show")
 @Settings("settings", GateSettings, "margin", options=[measure_option(GateSettings().measures)])

@@ -24,9 +24,9 @@ def say(line: str, *, err: bool = True) -> None:
     terminal makes room for the line.
     """
     one_line = on_one_line(line)
-    bars = sys.modules.get("tqdm")
-    if err and bars is not None:
-        bars.tqdm.write(one_line, file=sys.stderr)
+    tqdm_module = sys.modules.get("tqdm")
+    if err and tqdm_module is not None:
+        tqdm_module.tqdm.write(one_line, file=sys.stderr)
     else:
         click.echo(one_line, err=err)
 
@@ -51,8 +51,8 @@ def say_earlier_terms(index: Index, *, quiet: bool = False) -> None:
     from retriever.search import earlier_terms
 
     if not quiet and (reason := earlier_terms(index.analyzer.settings)):
-        place = shlex.quote(str(index.store))
-        say(f"note: {index.store}: {reason}; `retriever reindex -i {place}` brings them")
+        quoted_location = shlex.quote(str(index.store))
+        say(f"note: {index.store}: {reason}; `retriever reindex -i {quoted_location}` brings them")
 
 
 def tell_encoder(
@@ -105,7 +105,7 @@ def meta_lines(facts: dict[str, Any]) -> list[str]:
 
 
 def merge_note(report: IndexingReport) -> str:
-    """Return the words on the merge at the end of a run; empty if there was none."""
+    """Describe the merge at the end of a run; return an empty string if there was none."""
     if not report.merged_segments:
         return ""
     merged = counted(report.merged_segments, "segment")

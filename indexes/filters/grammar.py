@@ -30,13 +30,13 @@ KEYWORDS = frozenset(
 # The fields of a document itself.
 OWN = ("id", "title")
 
-_PLAIN = re.compile(r"[^\W\d]\w*")
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 # Words that stand for an operator after a field, and are names elsewhere.
 _OPERATOR_WORDS = ("is", "between", "before", "after")
 # A date or time of ISO 8601, or its beginning.
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ]\d\d(:\d\d){0,2}([.,]\d+)?(Z|[+-]\d\d:?\d\d)?)?)?)?")
-# Above every text that begins with what stands before it.
-_LAST = "\U0010ffff"
+# Appended to a prefix, it sorts after every text with that prefix.
+_MAX_CHARACTER = "\U0010ffff"
 _PLURALS: dict[FieldType, str] = {
     "number": "numbers",
     "boolean": "booleans",
@@ -56,7 +56,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class FieldComparison:
-    """A field, an operator, and no value (``exists``), any number (``in``), or one to compare."""
+    """A comparison of a field: no values (``exists``), any number (``in``), or one."""
 
     field: Field
     operator: Operator
@@ -65,14 +65,14 @@ class FieldComparison:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The part is false; never directly inside another `Not`."""
+    """A negation; never directly inside another `Not`."""
 
     part: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """All, or one, of two or more parts are true."""
+    """A conjunction or disjunction of two or more parts."""
 
     operator: Literal["and", "or"]
     parts: tuple[Expression, ...]
@@ -82,18 +82,18 @@ Expression = FieldComparison | Not | Joined
 
 
 def written_field(names: Sequence[str]) -> str:
-    """A metadata field, as a filter writes it."""
+    """Return a metadata field in the syntax of filters."""
 
-    def written(name: str) -> str:
-        is_plain = _PLAIN.fullmatch(name) and name.lower() not in KEYWORDS
+    def written_name(name: str) -> str:
+        is_plain = _PLAIN_NAME.fullmatch(name) and name.lower() not in KEYWORDS
         is_own = len(names) == 1 and name in OWN
         return name if is_plain and not is_own else _quoted(name, "`")
 
-    return ".".join(map(written, names))
+    return ".".join(map(written_name, names))
 
 
 def written_value(value: Scalar) -> str:
-    """A value, as a filter writes it."""
+    """Return a value in the syntax of filters."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return _quoted(value, '"') if isinstance(value, str) else repr(value)
@@ -133,7 +133,7 @@ def _comparisons(node: Expression) -> Iterator[FieldComparison]:
 
 
 def _required_types(comparison: FieldComparison) -> list[list[FieldType]]:
-    """For each type of its values, the types of which the field must have one to match."""
+    """Return, for each type of the compared values, the field types that can match it."""
     if comparison.operator == "exists":
         return []
     if len(comparison.field.names) > 1:
@@ -145,7 +145,7 @@ def _required_types(comparison: FieldComparison) -> list[list[FieldType]]:
 
 
 def type_of(value: Any) -> FieldType:
-    """The JSON type of a value that is not None."""
+    """Return the JSON type of a value that is not None."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int | float):
@@ -162,8 +162,8 @@ MAX_VALUES = 10_000
 MAX_PATH = 16
 MAX_PATTERN = 10_000  # characters; SQLite refuses LIKE patterns over 50,000 bytes
 
-# Characters of the longest path of a file: a longer id is no name.
-_LONGEST_PATH = 4096
+# Characters of the longest file path; a longer id is not the name of a file.
+_MAX_FILE_PATH = 4096
 
 _OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!="}
 _OPERATORS |= {order: order for order in ("<", "<=", ">", ">=")}
@@ -179,7 +179,7 @@ _TOKEN = re.compile(
 
 
 def point_at(text: str, position: int) -> str:
-    """Two lines: the filter, and a caret below its character `position`, counted from 0."""
+    """Return the filter and, on a second line, a caret below character `position` (from 0)."""
     line = "".join(c if c.isprintable() else " " for c in text)
     return f"{line}\n{' ' * sum(map(_columns, line[:position]))}^"
 
@@ -429,13 +429,13 @@ class _Parser:
             case "before":
                 return FieldComparison(field, "<", (self._date("before"),))
             case "after":
-                return FieldComparison(field, ">", (self._date("after") + _LAST,))
+                return FieldComparison(field, ">", (self._date("after") + _MAX_CHARACTER,))
             case "in":
-                return _among(field, self._list())
+                return _membership(field, self._list())
             case "=":
-                return _among(field, [self._literal()])
+                return _membership(field, [self._literal()])
             case "!=":
-                return _unequal(field, self._literal())
+                return _inequality(field, self._literal())
             case _:
                 return self._match_or_order(field, operator)
 
@@ -481,13 +481,13 @@ class _Parser:
         return str(token.value)
 
     def _between(self, field: Field) -> Expression:
-        """From the first value to the second; a date such as "2020" stands for all that it has."""
+        """Read a range, both ends included; the end "2020" includes the whole year."""
         low = self._expect("a number or a string after 'between'", "number", "string")
         self._expect("'and' after the first value", "and")
         high = self._expect(f"a {low.kind} after 'and'", low.kind)
         last = high.value
         if isinstance(last, str) and _DATE.fullmatch(last):
-            last += _LAST
+            last += _MAX_CHARACTER
         parts = FieldComparison(field, ">=", (low.value,)), FieldComparison(field, "<=", (last,))
         return Joined("and", parts)
 
@@ -521,19 +521,19 @@ class _Parser:
 
 def id_forms(id_: str) -> list[str]:
     """Return an id as it is, composed (NFC) and decomposed (NFD), each form once."""
-    if id_.isascii() or len(id_) > _LONGEST_PATH:
+    if id_.isascii() or len(id_) > _MAX_FILE_PATH:
         return [id_]
     return [*dict.fromkeys((id_, normalize("NFC", id_), normalize("NFD", id_)))]
 
 
 def _forms(field: Field, value: Scalar) -> list[Scalar]:
-    """The values to compare with a field: names of files are equal in each form of Unicode."""
+    """Return the values to compare with a field: an id in each Unicode normal form."""
     is_id = field.own and field.names == ("id",)
     return [*id_forms(value)] if is_id and isinstance(value, str) else [value]
 
 
-def _among(field: Field, values: Sequence[Scalar | None]) -> Expression:
-    """One of some values, of which None stands for absent or null."""
+def _membership(field: Field, values: Sequence[Scalar | None]) -> Expression:
+    """Return the condition that a field has one of `values`; None means absent or null."""
     present = tuple(form for value in values if value is not None for form in _forms(field, value))
     has_null = None in values
     if not has_null:
@@ -542,8 +542,8 @@ def _among(field: Field, values: Sequence[Scalar | None]) -> Expression:
     return Joined("or", (FieldComparison(field, "in", present), absent)) if present else absent
 
 
-def _unequal(field: Field, value: Scalar | None) -> Expression:
-    """Return the condition that a field has a value, and another than `value`."""
+def _inequality(field: Field, value: Scalar | None) -> Expression:
+    """Return the condition that a field has a value other than `value`."""
     if value is None:
         return FieldComparison(field, "exists")
     return _join("and", [FieldComparison(field, "!=", (form,)) for form in _forms(field, value)])

@@ -33,7 +33,7 @@ from indexes.files import (
 DATABASE_FILE = "index.sqlite"
 _LOG = f"{DATABASE_FILE}-wal"
 SEGMENTS_FOLDER = "segments"
-# Memory of the sources of an index, written by `retriever.index.sources`.
+# Database of the sources of an index and their state, written by `retriever.index.sources`.
 SOURCES_FILE = f"{DATABASE_FILE}-sources"
 OWN_FILES = (
     *(f"{DATABASE_FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
@@ -87,7 +87,7 @@ class Session:
     def _connect(self) -> None:
         while True:
             # Taken before the log is read, so that a later change by a writer is noticed.
-            before = _identity(self.folder, locked=False)
+            identity_before = _identity(self.folder, locked=False)
             try:
                 with storage_errors(self.folder):
                     refuse_links(self.folder, *OWN_FILES)
@@ -101,10 +101,10 @@ class Session:
             except (DamagedIndexError, StorageError):
                 _require_index(self.folder)
                 # SQLite reports a disk error if its log is removed while it opens the file.
-                if before == _identity(self.folder, locked=False):
+                if identity_before == _identity(self.folder, locked=False):
                     raise
                 continue
-            identity = before[:2] if locked else before
+            identity = identity_before[:2] if locked else identity_before
             if identity == _identity(self.folder, locked):
                 self.connection = connection
                 self.locked = locked
@@ -128,9 +128,9 @@ class Session:
         """Close the connection."""
         self.connection.close()
 
-    def _state(self) -> str:
+    def _read_state(self) -> str:
         query = "SELECT value FROM settings WHERE key = ?"
-        row = self.connection.execute(query, (_SEAL,)).fetchone()
+        row = self.connection.execute(query, (_CHECKSUM_KEY,)).fetchone()
         # An early release has no checksum of settings: the generation tells commits apart.
         return str(row or self.connection.execute(query, ("generation",)).fetchone())
 
@@ -147,7 +147,7 @@ class Session:
                 try:
                     yield content
                 finally:
-                    # An error of the block is not to be trusted either.
+                    # Without locks, an error of the block may also come from the concurrent change.
                     if not self.locked and not self.is_current():
                         raise StorageError(
                             f"{self.folder}: the index changed while it was read without locks, "
@@ -160,7 +160,7 @@ class Session:
     def _begin(self, read: Callable[[Session], T]) -> T:
         while True:
             try:
-                self.state = begin_reading(self.connection, self._state)
+                self.state = begin_reading(self.connection, self._read_state)
                 content = read(self)
                 # If the folder was replaced meanwhile, its files belong to another database.
                 if self.is_current():
@@ -168,9 +168,9 @@ class Session:
             except Exception:
                 # A commit that was made meanwhile may be readable.
                 if self.is_current():
-                    state = self._state()
+                    state = self._read_state()
                     self.connection.commit()
-                    if self._state() == state:
+                    if self._read_state() == state:
                         raise
             self.connection.commit()
             self.follow()
@@ -183,10 +183,10 @@ def require_vacant(folder: Path) -> None:
     if not folder.is_dir():
         raise NotAnIndexError(f"{folder}: expected a folder, found a file; choose another with -i")
     with storage_errors(folder):
-        strangers = foreign_files(folder)
-    if strangers:
+        foreign_names = foreign_files(folder)
+    if foreign_names:
         raise NotAnIndexError(
-            f"{folder}: the folder exists and is not an index (it holds {strangers[0]!r}); "
+            f"{folder}: the folder exists and is not an index (it holds {foreign_names[0]!r}); "
             "choose a new folder with -i"
         )
 
@@ -272,7 +272,8 @@ def begin_reading(connection: sqlite3.Connection, look: Callable[[], T]) -> T:
         try:
             return look()
         except sqlite3.OperationalError as error:
-            # Another process has made the shared memory and not filled it yet, nor can this one.
+            # Another process has created the shared memory but not initialized it yet, and
+            # this process may not write it.
             transient = primary_code(error) == sqlite3.SQLITE_READONLY
             if not transient or time.monotonic() > deadline:
                 raise
@@ -323,8 +324,8 @@ def _identity(folder: Path, locked: bool) -> Identity:
         status = os.stat(f"{folder}/{DATABASE_FILE}")
     except OSError:
         return ()
-    file = status.st_dev, status.st_ino
-    return file if locked else (*file, status.st_size, status.st_mtime_ns)
+    file_id = status.st_dev, status.st_ino
+    return file_id if locked else (*file_id, status.st_size, status.st_mtime_ns)
 
 
 def _connect_reader(folder: Path) -> tuple[sqlite3.Connection, bool]:
@@ -443,28 +444,32 @@ def _has_log(folder: Path) -> bool:
         return False
 
 
-_SEAL = "seal"
+_CHECKSUM_KEY = "seal"
 
 
 def read_settings(connection: sqlite3.Connection, key: str | None = None) -> dict[str, str]:
     """Return the JSON text of all settings, or of one, by ascending key."""
     query = "SELECT key, value FROM settings "
-    only = () if key is None else (key,)
-    return dict(connection.execute(query + ("WHERE key = ?" if only else "ORDER BY key"), only))
+    key_parameters = () if key is None else (key,)
+    return dict(
+        connection.execute(
+            query + ("WHERE key = ?" if key_parameters else "ORDER BY key"), key_parameters
+        )
+    )
 
 
 def write_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
     """Store one JSON value, inside a transaction, and update the checksum of all settings."""
-    store = (
+    upsert = (
         "INSERT INTO settings VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
     )
-    connection.execute(store, (key, json.dumps(value, ensure_ascii=False, sort_keys=True)))
-    connection.execute(store, (_SEAL, _seal(read_settings(connection))))
+    connection.execute(upsert, (key, json.dumps(value, ensure_ascii=False, sort_keys=True)))
+    connection.execute(upsert, (_CHECKSUM_KEY, _settings_checksum(read_settings(connection))))
 
 
 def check_settings(settings: Mapping[str, str], folder: Path) -> None:
     """Refuse altered settings; early releases wrote no checksum, which is accepted."""
-    if settings.get(_SEAL, seal := _seal(settings)) != seal:
+    if settings.get(_CHECKSUM_KEY, checksum := _settings_checksum(settings)) != checksum:
         raise damaged_database(folder, "a setting was altered (the checksum of all differs)")
     for key in ("generation", "next_passage", "next_segment"):
         if not settings.get(key, "").isdecimal():
@@ -472,9 +477,9 @@ def check_settings(settings: Mapping[str, str], folder: Path) -> None:
             raise damaged_database(folder, f"expected a number as setting {key!r}, found {value!r}")
 
 
-def _seal(settings: Mapping[str, str]) -> str:
-    # Damage can make anything of a value.
+def _settings_checksum(settings: Mapping[str, str]) -> str:
+    # In a damaged database a value can have any type.
     content = json.dumps(
-        [setting for setting in settings.items() if setting[0] != _SEAL], default=repr
+        [setting for setting in settings.items() if setting[0] != _CHECKSUM_KEY], default=repr
     )
     return json.dumps(hashlib.blake2b(content.encode(), digest_size=16).hexdigest())

@@ -1,8 +1,8 @@
 """Evaluation of a filter, comparison by comparison.
 
 A comparison becomes SQL over one value, `f0.type` and `f0.value` as `json_each` gives them. It is
-looked up among the values that the index keeps by segment or, where these do not tell, in
-documents.
+looked up among the values that the index keeps by segment. Values that it does not keep are read
+from the documents.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LISTED = (
     "json_each(?) AS w CROSS JOIN passages AS p ON p.passage = w.value "
     "CROSS JOIN documents AS d ON d.doc = p.doc"
 )
-# Most values whose bitmaps are united; if a condition selects more, ranks are read.
+# Largest number of values whose bitmaps are united; for more values, ranks are read.
 MAX_BITMAPS = 32
 
 
@@ -63,22 +63,22 @@ def allowed_passages(
     with readable(folder):
         keeps_values = format_version(connection) >= VALUES_SINCE
 
-        def masks(condition: Condition) -> Mask:
-            parts = [np.empty(0, np.bool_)]
-            stored = None
+        def condition_mask(condition: Condition) -> Mask:
+            mask_parts = [np.empty(0, np.bool_)]
+            stored_passages = None
             if condition.field is None or not keeps_values:
-                stored = matching_passages(connection, STORED, condition)
+                stored_passages = matching_passages(connection, STORED, condition)
             for live in segments:
-                if stored is not None:
-                    parts.append(_mask_of_passages(live, stored))
+                if stored_passages is not None:
+                    mask_parts.append(_mask_of_passages(live, stored_passages))
                 elif live.is_pending:
-                    waiting = matching_passages(connection, WAITING, condition)
-                    parts.append(_mask_of_passages(live, waiting))
+                    waiting_passages = matching_passages(connection, WAITING, condition)
+                    mask_parts.append(_mask_of_passages(live, waiting_passages))
                 else:
-                    parts.append(_mask_of_condition(connection, live, condition, ranks))
-            return np.concatenate(parts)
+                    mask_parts.append(_mask_of_condition(connection, live, condition, ranks))
+            return np.concatenate(mask_parts)
 
-        mask = evaluate_filter(where.expression, masks)
+        mask = evaluate_filter(where.expression, condition_mask)
         ends = np.cumsum([len(live.segment.ids) for live in segments])
         segment_masks = zip(segments, np.split(mask, ends[:-1]), strict=True) if segments else ()
         return [
@@ -94,7 +94,7 @@ def evaluate_filter(node: Expression, masks: Callable[[Condition], Mask]) -> Mas
             return ~evaluate_filter(part, masks)
         case Joined(operator, parts):
             part_masks = []
-            # Comparisons of one field are one condition: a range of many values may hold few.
+            # Comparisons of one field become one condition: a range may select few values.
             by_field: dict[str | None, list[Condition]] = {}
             for part in parts:
                 if isinstance(part, Not | Joined):
@@ -118,15 +118,15 @@ def matching_passages(
 ) -> NDArray[np.int64]:
     """Return (m,) ascending int64 ids of passages in `tables` whose document meets a condition."""
     where = condition.sql
-    bound = [*parameters]
+    field_parameters = [*parameters]
     if condition.field is not None:
         tables = f"{tables}, json_each(d.metadata) AS f0"
         where = f"f0.key = ? AND {where}"
-        bound.append(condition.field)
+        field_parameters.append(condition.field)
     rows = connection.execute(
         # The filter's SQL holds no value and no name: both are bound.
         f"SELECT p.passage FROM {tables} WHERE {where}",  # noqa: S608
-        (*bound, *condition.parameters),
+        (*field_parameters, *condition.parameters),
     )
     return np.unique(np.fromiter((row[0] for row in rows), np.int64))
 
@@ -185,10 +185,10 @@ def condition_of(comparison: FieldComparison) -> Condition:
     names = comparison.field.names
     if comparison.field.own:
         column = f"d.{'id' if names[0] == 'id' else 'title'}"
-        test, parameters = _test(comparison, column, f"typeof({column})")
+        test, parameters = _comparison_sql(comparison, column, f"typeof({column})")
         return Condition(None, test, tuple(parameters))
     depth = len(names) - 1
-    test, parameters = _test(comparison, f"f{depth}.value", f"f{depth}.type")
+    test, parameters = _comparison_sql(comparison, f"f{depth}.value", f"f{depth}.type")
     if depth:
         # json_each compares unescaped keys; in many releases of SQLite json_extract compares
         # keys as the JSON text spells them, and misses names with an accent or a quote.
@@ -201,34 +201,38 @@ def condition_of(comparison: FieldComparison) -> Condition:
     return Condition(names[0], test, (*names[1:], *parameters))
 
 
-def _test(comparison: FieldComparison, value: str, kind: str) -> tuple[str, Sequence[Value]]:
-    """Return SQL for a comparison with `value`, of the JSON type `kind`, and its parameters."""
+def _comparison_sql(
+    comparison: FieldComparison, value: str, json_type: str
+) -> tuple[str, Sequence[Value]]:
+    """Return SQL for a comparison with `value`, of `json_type`, and its parameters."""
     values = comparison.values
     match comparison.operator:
         case "exists":
-            return f"{kind} <> 'null'", ()
+            return f"{json_type} <> 'null'", ()
         case "like":
-            return f"({kind} = 'text' AND {value} LIKE ?)", values
+            return f"({json_type} = 'text' AND {value} LIKE ?)", values
         case "contains":
-            test, parameters = _equals("e.value", "e.type", values)
-            array = f"CASE {kind} WHEN 'array' THEN {value} ELSE '[]' END"
+            test, parameters = _equality_sql("e.value", "e.type", values)
+            array = f"CASE {json_type} WHEN 'array' THEN {value} ELSE '[]' END"
             test = f"EXISTS (SELECT 1 FROM json_each({array}) AS e WHERE {test})"  # noqa: S608
             if isinstance(values[0], str):
-                test = f"({test} OR {kind} = 'text' AND instr({value}, ?) > 0)"
+                test = f"({test} OR {json_type} = 'text' AND instr({value}, ?) > 0)"
                 parameters += values
             return test, parameters
         case "in":
-            return _equals(value, kind, values)
+            return _equality_sql(value, json_type, values)
         case "!=":
-            test, parameters = _equals(value, kind, values)
-            return f"({kind} <> 'null' AND NOT {test})", parameters
+            test, parameters = _equality_sql(value, json_type, values)
+            return f"({json_type} <> 'null' AND NOT {test})", parameters
         case operator:
             types = "'text'" if isinstance(values[0], str) else "'integer', 'real'"
-            return f"({kind} IN ({types}) AND {value} {operator} ?)", values
+            return f"({json_type} IN ({types}) AND {value} {operator} ?)", values
 
 
-def _equals(value: str, kind: str, literals: Sequence[Scalar]) -> tuple[str, list[Value]]:
-    """SQL for "`value` of JSON type `kind` is one of those wanted", with its parameters."""
+def _equality_sql(
+    value: str, json_type: str, literals: Sequence[Scalar]
+) -> tuple[str, list[Value]]:
+    """Return SQL for "`value`, of `json_type`, is one of `literals`", and its parameters."""
     numbers = [x for x in literals if isinstance(x, int | float) and not isinstance(x, bool)]
     strings = [x for x in literals if isinstance(x, str)]
     tests: list[str] = []
@@ -236,10 +240,10 @@ def _equals(value: str, kind: str, literals: Sequence[Scalar]) -> tuple[str, lis
     for values, types in ((numbers, "'integer', 'real'"), (strings, "'text'")):
         if values:
             marks = ", ".join("?" * len(values))
-            tests.append(f"{kind} IN ({types}) AND {value} IN ({marks})")
+            tests.append(f"{json_type} IN ({types}) AND {value} IN ({marks})")
             parameters += values
     tests += [
-        f"{kind} = '{name}'"
+        f"{json_type} = '{name}'"
         for x, name in ((True, "true"), (False, "false"))
         if any(literal is x for literal in literals)
     ]

@@ -47,16 +47,16 @@ def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> 
     path = folder / LOCK_FILE
     deadline = time.monotonic() + timeout
     while True:
-        before = _identity(folder)
+        identity_before = _identity(folder)
         # Not thread-local: another thread may close the writer.
         lock = FileLock(path, thread_local=False, fallback_to_soft=False, is_singleton=False)
         with storage_errors(folder):
-            left = max(0.0, deadline - time.monotonic())
+            remaining_seconds = max(0.0, deadline - time.monotonic())
             try:
-                lock.acquire(timeout=left, poll_interval=_POLL_SECONDS)
+                lock.acquire(timeout=remaining_seconds, poll_interval=_POLL_SECONDS)
             except Timeout:
                 raise IndexLockedError(
-                    f"{folder}: another writer holds {what}: {_holder(path)}; "
+                    f"{folder}: another writer holds {what}: {_describe_holder(path)}; "
                     "wait until it has finished"
                 ) from None
             except (OSError, NotImplementedError) as error:
@@ -65,7 +65,7 @@ def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> 
                     raise
                 _remove_unused(folder)
                 raise lockless(folder) from error
-        if _identity(folder) == before:
+        if _identity(folder) == identity_before:
             break
         # The folder was replaced meanwhile: this is the lock of the old folder.
         lock.release()
@@ -102,11 +102,11 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _holder(path: Path) -> str:
+def _describe_holder(path: Path) -> str:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        who = f"process {facts['pid']} on {facts['host']} ({facts['command']})"
-        return f"{who} since {facts['since']}"
+        process = f"process {facts['pid']} on {facts['host']} ({facts['command']})"
+        return f"{process} since {facts['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "a process that has just started"
 

@@ -15,12 +15,13 @@ from typing import Any
 from indexes.filters.grammar import Expression, FieldComparison, Joined, Not, Scalar
 from indexes.metadata import metadata_json
 
-# Up to so many values are looked up one by one in the index of the metadata.
-_FEW_VALUES = 16
+# Largest number of values of `in` that are looked up one by one in the index of the metadata.
+_MAX_LOOKUPS = 16
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 # Numbers that JSONB changes: it has no exponents and no negative zero.
-_INEXACT = re.compile(r"e\+|-0\.0")
-_EXPONENT = 1e16
+_CHANGED_BY_JSONB = re.compile(r"e\+|-0\.0")
+# Python writes floats from this magnitude on with an exponent.
+_MIN_EXPONENT_VALUE = 1e16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def sql_condition(expression: Expression) -> SqlCondition:
 def encode_metadata(metadata: Mapping[str, Any]) -> tuple[str, str | None]:
     """Return metadata as JSONB stores it, and its exact JSON where the two differ."""
     canonical = metadata_json(metadata)
-    if not _INEXACT.search(canonical):
+    if not _CHANGED_BY_JSONB.search(canonical):
         return canonical, None
     return json.dumps(json.loads(canonical, parse_float=_parse_float)), canonical
 
@@ -61,7 +62,7 @@ def decode_metadata(stored: str, exact: str | None) -> dict[str, Any]:
 
 def _parse_float(text: str) -> int | float:
     value = float(text)
-    return int(value) if abs(value) >= _EXPONENT else value
+    return int(value) if abs(value) >= _MIN_EXPONENT_VALUE else value
 
 
 def _join(operator: str, parts: Sequence[SqlCondition]) -> SqlCondition:
@@ -85,9 +86,9 @@ def _compare(comparison: FieldComparison) -> SqlCondition:
         return _join(" OR ", [in_array, _compare_value(value, names, operator, values[0])])
     if operator != "in":
         return _compare_value(value, names, operator, values[0])
-    if len(values) <= _FEW_VALUES:
+    if len(values) <= _MAX_LOOKUPS:
         return _join(" OR ", [_contains_json(names, scalar) for scalar in values])
-    literals = [_json(scalar) for scalar in values]
+    literals = [_scalar_json(scalar) for scalar in values]
     return SqlCondition(f"(({value}) = ANY(%s::jsonb[]))", (*names, literals))
 
 
@@ -120,7 +121,7 @@ def _compare_value(
     """
     text = f"(({value}) #>> ARRAY[]::text[])"
     is_string = f"jsonb_typeof({value}) = 'string'"
-    parameter = _json(scalar)
+    parameter = _scalar_json(scalar)
     match operator:
         case "like":
             # In the collation "C", lower() changes A-Z and nothing else.
@@ -144,17 +145,21 @@ def _is_present(value: str) -> str:
 
 
 def _contains_json(names: Sequence[str], scalars: Scalar | list[Scalar]) -> SqlCondition:
-    """Return whether a field is a scalar or, for a list, an array that holds its values."""
-    content: Any = _exact(scalars) if not isinstance(scalars, list) else list(map(_exact, scalars))
+    """Return the condition that a field equals a scalar or, for a list, contains its values."""
+    content: Any = (
+        _whole_as_integer(scalars)
+        if not isinstance(scalars, list)
+        else list(map(_whole_as_integer, scalars))
+    )
     for name in reversed(names):
         content = {name: content}
     return SqlCondition("(d.metadata @> %s::jsonb)", (json.dumps(content),))
 
 
-def _json(value: Scalar) -> str:
-    return json.dumps(_exact(value))
+def _scalar_json(value: Scalar) -> str:
+    return json.dumps(_whole_as_integer(value))
 
 
-def _exact(value: Scalar) -> Scalar:
+def _whole_as_integer(value: Scalar) -> Scalar:
     """Return a whole float as an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,4 +1,4 @@
-"""The file of a search structure: written once, mapped to be searched.
+"""The file of a search structure: written once, and memory-mapped for searches.
 
 The file holds what FAISS writes and a trailer: 1,024 bytes of JSON that describe it, with a CRC-32
 of every byte that FAISS follows without a check. The other bytes are codes, each of which is a
@@ -34,7 +34,7 @@ from indexes.vectors.search import ID_BYTES, ListGuard, Searcher, list_sizes, op
 STRUCTURE_FILE = "structure.faiss"
 _TRAILER_BYTES = 1024
 _INTEGER_FACTS = ("passages", "dimensions", "bytes", "guarded")
-# Bytes that are read or written together.
+# Bytes per read or write.
 _CHUNK_BYTES = 1 << 20
 # Types whose file ends with the lists, or the vectors, which hold nothing that FAISS follows.
 _TYPES_ENDING_IN_LISTS = ("IndexIVFFlat", "IndexIVFScalarQuantizer", "IndexIVFPQ")
@@ -66,7 +66,7 @@ class Structure:
     crc32: int  # of the facts and the guarded bytes
     descriptor: int  # closed with the object
     guard: Guarding = unguarded
-    _opening: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _searcher_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
         weakref.finalize(self, os.close, self.descriptor)
@@ -74,7 +74,7 @@ class Structure:
     @property
     def searcher(self) -> Searcher:
         """The searcher; the file is checked and read on first use."""
-        with self._opening:
+        with self._searcher_lock:
             return self._searcher
 
     @cached_property
@@ -96,10 +96,10 @@ class Structure:
             ) from error
         expected = (self.facts.passages, self.facts.dimensions)
         _require_shape(self.path, expected, (index.ntotal, index.d))
-        return open_searcher(index, self.path, self._guarded(faiss, index))
+        return open_searcher(index, self.path, self._list_guard(faiss, index))
 
-    def _guarded(self, faiss: Any, index: Any) -> ListGuard | None:
-        """Return what checks inverted lists before they are read; check any other structure now."""
+    def _list_guard(self, faiss: Any, index: Any) -> ListGuard | None:
+        """Return a guard that checks inverted lists on reading; check other structures now."""
         start = self.facts.guarded
         end = self.facts.bytes
         content = mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)

@@ -42,7 +42,7 @@ class ListOptions:
 @queries_option("show the texts of")
 @measure_option(("AP", "RR", "nDCG@10"))
 @baseline_option("Run", "RUN")
-@Settings("listed", ListOptions)
+@Settings("list_options", ListOptions)
 @resampling_options
 @json_option
 def compare_command(
@@ -51,7 +51,7 @@ def compare_command(
     queries: str | None,
     measures: tuple[str, ...],
     baseline: str | None,
-    listed: ListOptions,
+    list_options: ListOptions,
     resampling: Resampling,
     as_json: bool,
 ) -> None:
@@ -71,11 +71,11 @@ def compare_command(
         qrels,
         measures,
         baseline=None if baseline is None else str(Path(baseline)),
-        keep_without_positive=listed.without_positive == "count",
+        keep_without_positive=list_options.without_positive == "count",
         resamples=resampling.resamples,
         seed=resampling.seed,
     )
     if as_json:
-        click.echo(json.dumps(comparison.to_json(texts, listed.top)))
+        click.echo(json.dumps(comparison.to_json(texts, list_options.top)))
     else:
-        click.echo(without_controls(comparison.text(texts, listed.top)))
+        click.echo(without_controls(comparison.text(texts, list_options.top)))
