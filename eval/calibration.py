@@ -43,28 +43,28 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 # With fewer questions, seven coefficients are unreliable.
-_LEAST = 100
-# Shares of false answers that are tested beside the requested one.
-_PROMISES = (0.05, 0.1, 0.2)
+_LEAST_QUESTIONS = 100
+# Shares of false answers to test, besides the requested share.
+_PROMISED_SHARES = (0.05, 0.1, 0.2)
 _BINS = 10
-_MADE = (
+_MADE_REMARK = (
     "People's questions differ from made ones: on three judged sets, false answers by made "
     "questions were 2.5%, 5.9% and 25.1% where 5% were promised. Judge a hundred questions to "
     "have a promise that holds."
 )
-_SIMULATED = (
+_SIMULATION_REMARK = (
     "The error is measured with relevant documents left out of the ranking, for half of the "
     "queries. Where documents were really deleted, fewer queries had an answer, and the error was "
     "two to five times as large (docs/ranking.md)."
 )
-# Random draws of the calibration error by chance, and questions that are encoded together.
-_DRAWS = 200
-_AT_ONCE = 256
+# Number of random draws for the calibration error by chance, and of questions encoded together.
+_CHANCE_DRAWS = 200
+_ENCODED_QUESTIONS = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibrationResult(ReportedResult):
-    """Learned probabilities, and how well they hold for questions that they were not learned from.
+    """Learned probabilities, and their test on questions that they were not learned from.
 
     Attributes:
         calibration: the argument of `Index.keep_calibration`.
@@ -78,14 +78,16 @@ class CalibrationResult(ReportedResult):
 
     def report(self) -> Report:
         """Return the report."""
-        learned = self.calibration
+        calibration = self.calibration
         figures = self.figures
+        origin = " made from documents" if calibration.made else ""
+        share = calibration.false_answers
         facts = {
-            "answers withheld": self._cost(),
-            "mode": learned.mode,
-            "questions": f"{learned.questions:,}{' made from documents' if learned.made else ''}",
+            "answers withheld": self._describe_cost(),
+            "mode": calibration.mode,
+            "questions": f"{calibration.questions:,}{origin}",
             "tested with a relevant document among ten hits": percent(figures["found"]) + "%",
-            "threshold": f"{learned.threshold:.4f} for {learned.false_answers:.1%} false answers",
+            "threshold": f"{calibration.threshold:.4f} for {share:.1%} false answers",
         }
         rows = {
             name: [(key, *map(_cell, cells.values())) for key, cells in figures[name].items()]
@@ -111,19 +113,19 @@ class CalibrationResult(ReportedResult):
         remarks = (
             "All figures are of questions that were not learned from, each of them also without "
             "its relevant documents.",
-            _SIMULATED,
-            *([_MADE] if learned.made else []),
+            _SIMULATION_REMARK,
+            *([_MADE_REMARK] if calibration.made else []),
         )
         return Report(
             "calibration",
             "Probability of an answer",
             (Section("", facts, tables, remarks, brief=True),),
-            {"calibration": asdict(learned), **figures},
+            {"calibration": asdict(calibration), **figures},
             self.command,
             environment(None),
         )
 
-    def _cost(self) -> str:
+    def _describe_cost(self) -> str:
         """Describe the cost of the promise: how many answers are withheld."""
         share = self.calibration.false_answers
         promise = self.figures["promises"][f"{share:g}"]
@@ -144,8 +146,8 @@ class _Rankings(NamedTuple):
     query: Floats
     # (2, n) whether one of the hits is relevant
     relevant: Flags
-    # name of a plain measure of confidence to (2, n)
-    plain: Mapping[str, Floats]
+    # simple measures of confidence: name to (2, n) values
+    confidences: Mapping[str, Floats]
     # (hits, features) of all hits of all questions
     hits: Floats
     # (hits,) whether the hit is relevant
@@ -161,7 +163,7 @@ class _TestedProbabilities(NamedTuple):
     answer: Floats
     # (hits,) of relevance
     hit: Floats
-    # share of false answers to (2, n) whether the question gets an answer
+    # for each permitted share of false answers: (2, n) whether the question gets an answer
     is_answered: Mapping[float, Flags]
 
 
@@ -207,8 +209,8 @@ def calibrate(
     training, test = _training_and_test(judged, made_rankings)
     random = np.random.default_rng(settings.seed)
     rows = random.permutation(training.relevant.shape[1])
-    tested = _test(training, test, rows, search.mode, settings, random)
-    hit, query, unanswered = _fit(training, rows, search.mode, random)
+    tested = _test_probabilities(training, test, rows, search.mode, settings, random)
+    hit, query, unanswered = _fit_regressions(training, rows, search.mode, random)
     calibration = Calibration(
         mode=search.mode,
         hit=hit,
@@ -220,19 +222,19 @@ def calibrate(
         passages=int(index.info()["passages"]),
         ranking=ranking_of(search, index.default_weight),
     )
-    return CalibrationResult(calibration, _figures(test, tested, settings, random), command)
+    return CalibrationResult(calibration, _compute_figures(test, tested, settings, random), command)
 
 
 def _training_and_test(
     judged: _Rankings | None, generated: _Rankings | None
 ) -> tuple[_Rankings, _Rankings]:
-    """Return the questions to learn from, made ones first, and those to test, judged ones first."""
+    """Return the questions to learn from (made if any), and to test on (judged if any)."""
     training = generated or judged
     test = judged or generated
     if training is None or test is None:
         raise ConfigError("queries: expected judged or made questions, found neither")
     if not test.relevant[0].any():
-        raise _nothing_relevant()
+        raise _no_relevant_hit()
     return training, test
 
 
@@ -254,7 +256,7 @@ def _rank_made_questions(
             )
 
 
-def _test(
+def _test_probabilities(
     training: _Rankings,
     test: _Rankings,
     rows: NDArray[np.int64],
@@ -264,20 +266,22 @@ def _test(
 ) -> _TestedProbabilities:
     """Return probabilities of test questions, which were not learned from.
 
-    Test questions that are training questions too are divided into folds.
+    If the test questions are also the training questions, they are divided into folds.
     """
-    is_divided = test is training
-    if is_divided:
+    uses_folds = test is training
+    if uses_folds:
         parts = np.array_split(rows, settings.folds)
     else:
         parts = [np.arange(test.relevant.shape[1])]
     answer = np.zeros(test.relevant.shape)
     hit = np.zeros(len(test.hit_relevant))
-    shares = sorted({*_PROMISES, settings.false_answers})
+    shares = sorted({*_PROMISED_SHARES, settings.false_answers})
     is_answered = {share: np.zeros(test.relevant.shape, np.bool_) for share in shares}
     for part in parts:
-        training_rows = np.setdiff1d(rows, part) if is_divided else rows
-        hit_weights, query_weights, unanswered = _fit(training, training_rows, mode, random)
+        training_rows = np.setdiff1d(rows, part) if uses_folds else rows
+        hit_weights, query_weights, unanswered = _fit_regressions(
+            training, training_rows, mode, random
+        )
         answer[:, part] = probabilities(query_weights, test.query[:, part])
         of_part = np.isin(test.hit_questions, part)
         hit[of_part] = probabilities(hit_weights, test.hits[of_part])
@@ -286,7 +290,7 @@ def _test(
     return _TestedProbabilities(answer, hit, is_answered)
 
 
-def _figures(
+def _compute_figures(
     test: _Rankings,
     tested: _TestedProbabilities,
     settings: CalibrationSettings,
@@ -298,16 +302,18 @@ def _figures(
         "found": float(relevant[0].mean()),
         "promises": {
             f"{share:g}": {
-                **_share("false_answers", without),
-                **_share("answered", complete[relevant[0]]),
+                **_share_with_interval("false_answers", without_answer),
+                **_share_with_interval("answered", with_answer[relevant[0]]),
             }
-            for share, (complete, without) in tested.is_answered.items()
+            for share, (with_answer, without_answer) in tested.is_answered.items()
         },
         "calibration_error": {
-            "an answer": _errors(relevant.ravel(), tested.answer.ravel(), random),
-            "a relevant hit": _errors(test.hit_relevant, tested.hit, random),
+            "an answer": _error_and_chance(relevant.ravel(), tested.answer.ravel(), random),
+            "a relevant hit": _error_and_chance(test.hit_relevant, tested.hit, random),
         },
-        "area": _areas(relevant, {"probability": tested.answer, **test.plain}, settings),
+        "area": _compare_areas(
+            relevant, {"probability": tested.answer, **test.confidences}, settings
+        ),
     }
 
 
@@ -366,8 +372,8 @@ def _rank_questions(
     progress: Progress,
 ) -> _Rankings:
     """Rank questions with and without their relevant documents; refuse too few."""
-    answers = _draw_questions(index, queries, qrels, settings)
-    texts = [queries[id_] for id_ in answers]
+    relevant_ids = _draw_questions(index, queries, qrels, settings)
+    texts = [queries[id_] for id_ in relevant_ids]
     vectors = None
     if search.mode != "bm25":
         vectors = _encode_questions(index, texts, progress)
@@ -376,16 +382,16 @@ def _rank_questions(
     names = feature_names(search.mode)
     query = np.zeros((*shape, len(names) - 1))
     relevant = np.zeros(shape, np.bool_)
-    plain: dict[str, Floats] = {}
+    confidences: dict[str, Floats] = {}
     features = [np.zeros((0, len(names)))]
     hit_relevant = list[bool]()
     hit_questions = list[int]()
-    for number, (text, ids) in enumerate(zip(texts, answers.values(), strict=True)):
+    for number, (text, ids) in enumerate(zip(texts, relevant_ids.values(), strict=True)):
         vector = vectors and vectors._replace(vectors=vectors.vectors[number : number + 1])
-        for row, where in enumerate((None, exclude_ids(sorted(ids)))):
-            (hits,) = index.search_many([text], search, where=where, ready=vector)
+        for row, filter_text in enumerate((None, exclude_ids(sorted(ids)))):
+            (hits,) = index.search_many([text], search, where=filter_text, ready=vector)
             for name, value in _plain_confidences(hits, search.mode):
-                plain.setdefault(name, np.zeros(shape))[row, number] = value
+                confidences.setdefault(name, np.zeros(shape))[row, number] = value
             if hits:
                 features.append(index.hit_features(text, hits, search.mode))
                 query[row, number] = query_features(features[-1])
@@ -396,7 +402,7 @@ def _rank_questions(
     return _Rankings(
         query,
         relevant,
-        plain,
+        confidences,
         np.concatenate(features),
         np.array(hit_relevant),
         np.array(hit_questions),
@@ -409,8 +415,8 @@ def _draw_questions(
     qrels: Mapping[str, Mapping[str, int]],
     settings: CalibrationSettings,
 ) -> dict[str, set[str]]:
-    """Return random questions to their relevant documents in the index; refuse too few."""
-    answers = {
+    """Draw random questions; return their ids with their relevant documents in the index."""
+    relevant_ids = {
         id_: {
             document
             for document, grade in qrels.get(id_, {}).items()
@@ -418,33 +424,35 @@ def _draw_questions(
         }
         for id_ in queries
     }
-    answers = {id_: ids for id_, ids in answers.items() if ids}
+    relevant_ids = {id_: ids for id_, ids in relevant_ids.items() if ids}
     # Half of the questions outside a fold set the threshold.
     share = 2 * settings.folds / (settings.folds - 1)
-    needed = max(_LEAST, math.ceil(share / min(settings.false_answers, *_PROMISES)))
-    if len(answers) < needed:
+    needed = max(
+        _LEAST_QUESTIONS, math.ceil(share / min(settings.false_answers, *_PROMISED_SHARES))
+    )
+    if len(relevant_ids) < needed:
         raise BadInputError(
             f"questions: expected at least {needed} with a relevant document in the index, for at "
-            f"most {settings.false_answers:.1%} false answers, found {len(answers):,} among "
+            f"most {settings.false_answers:.1%} false answers, found {len(relevant_ids):,} among "
             f"{len(queries):,}; give more, or allow more false answers"
         )
     random = np.random.default_rng(settings.seed)
-    drawn = random.permutation(list(answers))[: settings.questions]
-    return {id_: answers[id_] for id_ in drawn.tolist()}
+    drawn_ids = random.permutation(list(relevant_ids))[: settings.questions]
+    return {id_: relevant_ids[id_] for id_ in drawn_ids.tolist()}
 
 
 def _encode_questions(index: Index, texts: Sequence[str], progress: Progress) -> QueryVectors:
     done = progress("encoding questions", len(texts))
     encoder = index.query_encoder
     vectors = []
-    for start in range(0, len(texts), _AT_ONCE):
-        vectors.append(encoder.encode(texts[start : start + _AT_ONCE], query=True))
+    for start in range(0, len(texts), _ENCODED_QUESTIONS):
+        vectors.append(encoder.encode(texts[start : start + _ENCODED_QUESTIONS], query=True))
         done(len(vectors[-1]))
     return QueryVectors(np.concatenate(vectors), encoder.spec)
 
 
 def _plain_confidences(hits: Sequence[Hit], mode: Mode) -> Iterator[tuple[str, float]]:
-    """Yield plain measures of confidence by the ranking score and, in hybrid, its components."""
+    """Yield simple measures of confidence from the ranking score and, in hybrid, its components."""
     for kind in ("score", *(("dense", "bm25") if mode == "hybrid" else ())):
         scores = np.sort([getattr(hit, kind) for hit in hits] or [0.0])[::-1]
         yield f"maximum of {kind}", float(scores[0])
@@ -452,7 +460,7 @@ def _plain_confidences(hits: Sequence[Hit], mode: Mode) -> Iterator[tuple[str, f
         yield f"first minus second of {kind}", float(scores[0] - scores[1:2].sum())
 
 
-def _fit(
+def _fit_regressions(
     rankings: _Rankings, rows: NDArray[np.int64], mode: Mode, random: np.random.Generator
 ) -> tuple[dict[str, float], dict[str, float], Floats]:
     """Fit coefficients for hits and for queries on a random half of the questions at `rows`.
@@ -463,18 +471,18 @@ def _fit(
     fit_rows, threshold_rows = np.array_split(random.permutation(rows), 2)
     names = feature_names(mode)
     is_fit = np.isin(rankings.hit_questions, fit_rows)
-    hit = _logistic(rankings.hits[is_fit], rankings.hit_relevant[is_fit], names)
+    hit = _fit_logistic(rankings.hits[is_fit], rankings.hit_relevant[is_fit], names)
     features = np.concatenate(rankings.query[:, fit_rows])
-    query = _logistic(features, rankings.relevant[:, fit_rows].ravel(), names[:-1])
+    query = _fit_logistic(features, rankings.relevant[:, fit_rows].ravel(), names[:-1])
     return hit, query, probabilities(query, rankings.query[1, threshold_rows])
 
 
-def _logistic(features: Floats, relevant: Flags, names: Sequence[str]) -> dict[str, float]:
+def _fit_logistic(features: Floats, relevant: Flags, names: Sequence[str]) -> dict[str, float]:
     """Return coefficients of a logistic regression, regularized on features of equal variance."""
     from sklearn.linear_model import LogisticRegression
 
     if not relevant.any():
-        raise _nothing_relevant()
+        raise _no_relevant_hit()
     if relevant.all():
         raise BadInputError(
             f"questions: expected documents that are not relevant among the first {HITS} hits, "
@@ -490,45 +498,47 @@ def _logistic(features: Floats, relevant: Flags, names: Sequence[str]) -> dict[s
     return {"constant": constant, **dict(zip(names, weights.tolist(), strict=True))}
 
 
-def _nothing_relevant() -> BadInputError:
+def _no_relevant_hit() -> BadInputError:
     return BadInputError(
         f"questions: expected a relevant document among the first {HITS} hits of some, found none; "
         "check that the judgments are of the documents of the index"
     )
 
 
-def _share(name: str, flags: Flags) -> dict[str, Any]:
+def _share_with_interval(name: str, flags: Flags) -> dict[str, Any]:
     values = flags.astype(np.float64)
     return {name: float(values.mean()), f"{name}_interval": mean_interval(values, 0.0)}
 
 
-def _errors(relevant: Flags, probability: Floats, random: np.random.Generator) -> dict[str, float]:
-    """Return the calibration error, and its mean where the probabilities are right."""
-    drawn = (random.random(len(relevant)) < probability for _ in range(_DRAWS))
-    chance = float(np.mean([calibration_error(flags, probability) for flags in drawn]))
+def _error_and_chance(
+    relevant: Flags, probability: Floats, random: np.random.Generator
+) -> dict[str, float]:
+    """Return the calibration error, and its mean if the probabilities were right."""
+    drawn_relevance = (random.random(len(relevant)) < probability for _ in range(_CHANCE_DRAWS))
+    chance = float(np.mean([calibration_error(flags, probability) for flags in drawn_relevance]))
     return {"error": calibration_error(relevant, probability), "by_chance": chance}
 
 
-def _areas(
+def _compare_areas(
     relevant: Flags, confidences: Mapping[str, Floats], settings: CalibrationSettings
 ) -> dict[str, dict[str, Any]]:
     """Return the area of each confidence, and its bootstrapped distance from the first."""
     random = np.random.default_rng(settings.seed)
     questions = relevant.shape[1]
     # Equal confidences are in random order.
-    mixed = random.permutation(2 * questions)
-    drawn = resampling_weights(questions, settings.resamples, random)
-    weights = np.tile(np.concatenate([np.ones((1, questions)), *drawn]), 2)[:, mixed]
+    order = random.permutation(2 * questions)
+    resamples = resampling_weights(questions, settings.resamples, random)
+    weights = np.tile(np.concatenate([np.ones((1, questions)), *resamples]), 2)[:, order]
     areas = {
-        name: abstention_area(relevant.ravel()[mixed], confidence.ravel()[mixed], weights)
+        name: abstention_area(relevant.ravel()[order], confidence.ravel()[order], weights)
         for name, confidence in confidences.items()
     }
-    best = next(iter(areas.values()))
+    first_area = next(iter(areas.values()))
     return {
         name: {
             "area": float(area[0]),
-            "difference": float(best[0] - area[0]),
-            "interval": percentile_interval((best - area)[1:], questions),
+            "difference": float(first_area[0] - area[0]),
+            "interval": percentile_interval((first_area - area)[1:], questions),
         }
         for name, area in areas.items()
     }

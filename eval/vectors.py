@@ -1,7 +1,7 @@
 """Vectors of texts under one or many encoders, cached, with one forward pass per text and model.
 
-Encoders of one model that read the same word pieces of a text share its forward pass, whatever
-their layers, fusion and pooling. Meta-embeddings of the same sources share it too.
+Encoders of one model that read the same word pieces share the forward pass of a text, even if
+their layers, fusion and pooling differ. Meta-embeddings of the same sources share it too.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ LISTS: Mapping[str, tuple[str, ...]] = {
 """Name of a list of encoders to their settings, all over one model."""
 
 # Number of texts that are encoded before their vectors are stored.
-_BLOCK = 2048
-_TABLE = """
+_BLOCK_TEXTS = 2048
+_CREATE_TABLE = """
     CREATE TABLE IF NOT EXISTS vectors (
         digest BLOB PRIMARY KEY, cut INTEGER NOT NULL, vector BLOB NOT NULL
     ) WITHOUT ROWID
 """
-# The settings that turn layers into a vector: a sweep over layers fixes them.
+# Settings that turn layers into a vector. A sweep over layers sets them itself.
 _FIXED_SETTINGS = ("static", "layers", "fusion", "pooling", "normalize", "dimensions", "head")
 
 
@@ -121,8 +121,8 @@ def embed_all(
             cut = np.empty(len(unique), np.bool_)
             with _open_vectors(folder, encoder) as database:
                 for number, text in enumerate(unique):
-                    cut[number], stored = _read_entry(database, "cut, vector", text, query)
-                    vectors[number] = np.frombuffer(stored, "<f4")
+                    cut[number], vector_bytes = _read_entry(database, "cut, vector", text, query)
+                    vectors[number] = np.frombuffer(vector_bytes, "<f4")
             yield TextVectors(texts, vectors[rows], int(cut[rows].sum()))
 
 
@@ -130,31 +130,33 @@ def _fill_cache(
     encoders: Sequence[Encoder], texts: Sequence[str], folder: Path, query: bool, done: Done
 ) -> None:
     """Encode distinct texts that the cache lacks, and store their vectors block by block."""
-    for group in _groups(encoders):
-        lacking: list[set[int]] = []
+    for group in _group_encoders(encoders):
+        missing_by_encoder: list[set[int]] = []
         for encoder in group:
             with _open_vectors(folder, encoder) as database:
                 stored = [_read_entry(database, "1", text, query) for text in texts]
-            lacking.append({row for row, entry in enumerate(stored) if entry is None})
-            done(len(texts) - len(lacking[-1]))
-        missing_rows = sorted(set().union(*lacking))
-        for start in range(0, len(missing_rows), _BLOCK):
-            parts = []
-            for encoder, missing in zip(group, lacking, strict=True):
-                rows = [row for row in missing_rows[start : start + _BLOCK] if row in missing]
-                parts.append(_EncodedBlock(encoder, [texts[row] for row in rows], query))
-            if len(parts) == 1:
-                (part,) = parts
-                part.vectors = part.encoder.encode_pieces(part.pieces, lambda texts, _: done(texts))
+            missing_by_encoder.append({row for row, entry in enumerate(stored) if entry is None})
+            done(len(texts) - len(missing_by_encoder[-1]))
+        missing_rows = sorted(set().union(*missing_by_encoder))
+        for start in range(0, len(missing_rows), _BLOCK_TEXTS):
+            blocks = []
+            for encoder, missing in zip(group, missing_by_encoder, strict=True):
+                rows = [row for row in missing_rows[start : start + _BLOCK_TEXTS] if row in missing]
+                blocks.append(_EncodedBlock(encoder, [texts[row] for row in rows], query))
+            if len(blocks) == 1:
+                (block,) = blocks
+                block.vectors = block.encoder.encode_pieces(
+                    block.pieces, lambda texts, _: done(texts)
+                )
             else:
-                _encode_together(parts, done)
-            for part in parts:
-                new = [
+                _encode_together(blocks, done)
+            for block in blocks:
+                entries = [
                     (_digest(text, query), int(cut), vector.astype("<f4").tobytes())
-                    for text, vector, cut in zip(part.texts, part.vectors, part.cut, strict=True)
+                    for text, vector, cut in zip(block.texts, block.vectors, block.cut, strict=True)
                 ]
-                with _open_vectors(folder, part.encoder) as database, database:
-                    database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", new)
+                with _open_vectors(folder, block.encoder) as database, database:
+                    database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", entries)
 
 
 def _read_entry(database: sqlite3.Connection, columns: str, text: str, query: bool) -> Any:
@@ -164,16 +166,16 @@ def _read_entry(database: sqlite3.Connection, columns: str, text: str, query: bo
 
 @contextmanager
 def _open_vectors(folder: Path, encoder: Encoder) -> Iterator[sqlite3.Connection]:
-    """Open the cache of an encoder; it is emptied if another model answers under a URL."""
+    """Open the cache of an encoder; empty it if the model behind a URL has changed."""
     spec = encoder.spec
     dtype = None if spec.settings.dtype == "float32" else spec.settings.dtype
     path = folder / f"{spec.fingerprint}{f'-{dtype}' if dtype else ''}.sqlite"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=60)) as database:
-            database.execute(_TABLE)
+            database.execute(_CREATE_TABLE)
             if probes := probe_lists(encoder):
-                _match_probes(database, probes)
+                _clear_if_probes_differ(database, probes)
             yield database
     except (OSError, sqlite3.DatabaseError, ValueError) as error:
         raise StorageError(
@@ -182,7 +184,7 @@ def _open_vectors(folder: Path, encoder: Encoder) -> Iterator[sqlite3.Connection
         ) from error
 
 
-def _match_probes(database: sqlite3.Connection, probes: list[list[float]]) -> None:
+def _clear_if_probes_differ(database: sqlite3.Connection, probes: list[list[float]]) -> None:
     """Delete all vectors if they were made by an encoder with other probe vectors."""
     with database:
         database.execute("CREATE TABLE IF NOT EXISTS probes (vectors TEXT NOT NULL)")
@@ -199,7 +201,7 @@ def _digest(text: str, query: bool) -> bytes:
     return hashlib.sha256(role + text.encode()).digest()
 
 
-def _groups(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
+def _group_encoders(encoders: Sequence[Encoder]) -> list[list[Encoder]]:
     """Group encoders that read the same pieces of every text; a static encoder is alone."""
     groups: dict[tuple[object, ...], list[Encoder]] = {}
     for position, encoder in enumerate(encoders):
@@ -230,34 +232,38 @@ class _EncodedBlock:
         self.texts = texts
         self.pieces = encoder.tokenize(texts, query=query)
         self.cut = np.array([len(ids) > encoder.spec.max_length for ids in self.pieces], np.bool_)
-        long = np.flatnonzero(self.cut)
-        shorter = encoder.truncate([texts[int(row)] for row in long], query=query)
-        for row, ids in zip(long, shorter, strict=True):
+        long_rows = np.flatnonzero(self.cut)
+        truncated_pieces = encoder.truncate([texts[int(row)] for row in long_rows], query=query)
+        for row, ids in zip(long_rows, truncated_pieces, strict=True):
             self.pieces[row] = ids
         self.vectors = np.zeros((len(texts), encoder.spec.dimensions), np.float32)
 
 
-def _encode_together(parts: Sequence[_EncodedBlock], done: Done) -> None:
-    """Fill the vectors; word pieces that the same encoders need are encoded together."""
-    uses: dict[Any, list[tuple[int, int]]] = {}
-    for position, part in enumerate(parts):
-        for row, ids in enumerate(part.pieces):
+def _encode_together(blocks: Sequence[_EncodedBlock], done: Done) -> None:
+    """Fill `vectors` of blocks; word pieces that the same encoders need are encoded together."""
+    uses_of_pieces: dict[Any, list[tuple[int, int]]] = {}
+    for position, block in enumerate(blocks):
+        for row, ids in enumerate(block.pieces):
             key = tuple(ids) if isinstance(ids, list) else ids
-            uses.setdefault(key, []).append((position, row))
-    by_encoders: dict[frozenset[int], list[Any]] = {}
-    for ids, users in uses.items():
-        by_encoders.setdefault(frozenset(position for position, _ in users), []).append(ids)
-    limit = BATCH_PIECES[parts[0].encoder.spec.settings.number_format]
-    for positions, sequences in by_encoders.items():
+            uses_of_pieces.setdefault(key, []).append((position, row))
+    pieces_of_encoders: dict[frozenset[int], list[Any]] = {}
+    for ids, users in uses_of_pieces.items():
+        pieces_of_encoders.setdefault(frozenset(position for position, _ in users), []).append(ids)
+    limit = BATCH_PIECES[blocks[0].encoder.spec.settings.number_format]
+    for positions, sequences in pieces_of_encoders.items():
         # A text without a known word has no pieces and a zero vector.
         for batch in token_batches([max(len(ids), 1) for ids in sequences], limit):
             batch_pieces = [sequences[number] for number in batch]
             for position in sorted(positions):
                 # The same batch for each encoder, so that a shared backbone runs once.
-                vectors = parts[position].encoder.encode_pieces(batch_pieces)
+                vectors = blocks[position].encoder.encode_pieces(batch_pieces)
                 for ids, vector in zip(batch_pieces, vectors, strict=True):
-                    rows = [row for user, row in uses[ids] if user == position]
-                    parts[position].vectors[rows] = vector
+                    rows = [
+                        row
+                        for other_position, row in uses_of_pieces[ids]
+                        if other_position == position
+                    ]
+                    blocks[position].vectors[rows] = vector
                     done(len(rows))
 
 
@@ -284,12 +290,14 @@ def named_encoders(
         raise ConfigError(
             f"encoder: expected at least one, found none; name one with --encoder, such as {model}"
         )
-    seen: dict[EncoderSettings, str] = {}
+    form_of_settings: dict[EncoderSettings, str] = {}
     for form in forms:
         settings = parse_encoder(form)
-        if settings in seen:
-            raise ConfigError(f"encoder: {form} is {seen[settings]} again; name each once")
-        seen[settings] = form
+        if settings in form_of_settings:
+            raise ConfigError(
+                f"encoder: {form} is {form_of_settings[settings]} again; name each once"
+            )
+        form_of_settings[settings] = form
     return tuple(forms)
 
 
@@ -299,15 +307,19 @@ class SentenceEncoders:
     def __init__(self, forms: Sequence[str], loading: Loading) -> None:
         self.names = tuple(forms)
         self._loading = loading
-        ready = [form for form in forms if not _is_fitted(form)]
-        self._ready = dict(zip(ready, loading.load_together(ready), strict=True))
+        unfitted_forms = [form for form in forms if not _is_fitted(form)]
+        self._loaded_encoders = dict(
+            zip(unfitted_forms, loading.load_together(unfitted_forms), strict=True)
+        )
 
     def vectors(
         self, texts: Sequence[str], fit_on: Sequence[str], done: Done = ignore
     ) -> Iterator[TextVectors]:
         """Yield vectors in the order of `names`; some encoders are fitted on the texts `fit_on`."""
         encoders = [
-            self._ready[form] if form in self._ready else self._fit(form, fit_on)
+            self._loaded_encoders[form]
+            if form in self._loaded_encoders
+            else self._fit(form, fit_on)
             for form in self.names
         ]
         return embed_all(encoders, texts, self._loading.cache, done=done)
@@ -319,15 +331,15 @@ class SentenceEncoders:
             settings.model or DEFAULT_MODEL, settings.static, texts, download=self._loading.download
         )
         with TemporaryDirectory() as folder:
-            saved = Path(folder) / "fitted"
-            model.save(saved)
-            fitted = str(replace(settings, model=str(saved), static=None))
-            (encoder,) = self._loading.load_together([fitted])
+            model_folder = Path(folder) / "fitted"
+            model.save(model_folder)
+            saved_form = str(replace(settings, model=str(model_folder), static=None))
+            (encoder,) = self._loading.load_together([saved_form])
         return encoder
 
 
 def _is_fitted(form: str) -> bool:
-    # The folder of a fitted encoder is used as it is. A model or word vectors need a fit.
+    # A folder that holds a fitted encoder needs no fit; a model or word vectors do.
     settings = parse_encoder(form)
     return settings.static in FITTED and not is_folder_with(
         STATIC_FILE, settings.model or DEFAULT_MODEL
@@ -375,8 +387,8 @@ class LayerEncoders:
         self.names = tuple(forms)
         self.poolings = tuple(poolings)
         self._cache = loading.cache
-        layered = [layer_form(form, pooling) for form in forms for pooling in poolings]
-        self._encoders = loading.load_together(layered)
+        layer_forms = [layer_form(form, pooling) for form in forms for pooling in poolings]
+        self._encoders = loading.load_together(layer_forms)
 
     def depth(self, name: str) -> int:
         """Return the number of transformer layers of a model; it has one more hidden state."""
@@ -384,8 +396,8 @@ class LayerEncoders:
 
     def vectors(self, texts: Sequence[str], done: Done = ignore) -> Iterator[TextVectors]:
         """Yield (texts, hidden states, width) vectors, model after model, pooling after pooling."""
-        layered = embed_all(self._encoders, texts, self._cache, done=done)
-        for encoder, text_vectors in zip(self._encoders, layered, strict=True):
+        vectors_by_encoder = embed_all(self._encoders, texts, self._cache, done=done)
+        for encoder, text_vectors in zip(self._encoders, vectors_by_encoder, strict=True):
             yield TextVectors(
                 texts, split_layers(text_vectors.vectors, encoder.depth), text_vectors.cut
             )

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Characters of a word beside a figure.
+# Maximum number of characters of a word as a label in a figure.
 _LONGEST_LABEL = 24
 # Widest figure in inches: matplotlib refuses images of 65,536 dots.
-_WIDEST = 400.0
+_WIDEST_FIGURE = 400.0
 _INCHES_PER_WORD = 0.32
 
 
@@ -150,8 +150,8 @@ def inspect_words(
 
 def adjacent_variance(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return (words,) variances of adjacent-layer cosines of (layers, words, width) vectors."""
-    units = scale_to_unit(vectors.astype(np.float64))
-    cosines = np.stack([(low * high).sum(axis=-1) for low, high in pairwise(units)])
+    unit_vectors = scale_to_unit(vectors.astype(np.float64))
+    cosines = np.stack([(lower * upper).sum(axis=-1) for lower, upper in pairwise(unit_vectors)])
     variance: NDArray[np.float64] = cosines.var(axis=0)
     return variance
 
@@ -159,14 +159,14 @@ def adjacent_variance(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
 def text_variances(text: str, states: TextStates) -> list[tuple[str, float]]:
     """Return the words of a text and their variances, without a word that was cut."""
     spans = word_spans(text)
-    owners = word_of_pieces(states.spans, spans)
-    owners[~states.kept] = -1
-    read = max((states.spans[place][1] for place in np.flatnonzero(states.kept)), default=0)
-    words, vectors = word_vectors(states.states, owners)
+    word_numbers = word_of_pieces(states.spans, spans)
+    word_numbers[~states.kept] = -1
+    read_end = max((states.spans[piece][1] for piece in np.flatnonzero(states.kept)), default=0)
+    words, vectors = word_vectors(states.states, word_numbers)
     variances = []
     for word, variance in zip(words, adjacent_variance(vectors).tolist(), strict=True):
         start, stop = spans[word]
-        if stop <= read:
+        if stop <= read_end:
             surface = normalize("NFKC", text[start:stop]).lower()
             variances.append((surface, variance))
     return variances
@@ -228,11 +228,11 @@ class WeightInspection:
 
     def figure(self) -> Figure:
         """Draw the weight of each word as a bar, and below it the weights of its layers."""
-        width = min(max(6, 2 + _INCHES_PER_WORD * len(self.words)), _WIDEST)
+        width = min(max(6, 2 + _INCHES_PER_WORD * len(self.words)), _WIDEST_FIGURE)
         figure = new_figure(width, 5.5)
         top, bottom = figure.subplots(2, 1, sharex=True)
-        places = range(len(self.words))
-        top.bar(places, [word.weight for word in self.words])
+        positions = range(len(self.words))
+        top.bar(positions, [word.weight for word in self.words])
         top.set_ylabel("weight in the text")
         layers = np.array([word.layers for word in self.words]).T
         image = bottom.imshow(layers, cmap="viridis", origin="lower", aspect="auto")
@@ -242,7 +242,7 @@ class WeightInspection:
             range(len(layers)), [str(self.first_layer + row) for row in range(len(layers))]
         )
         labels = [short_label(word.text, _LONGEST_LABEL) for word in self.words]
-        bottom.set_xticks(places, labels, rotation=90, fontsize=8)
+        bottom.set_xticks(positions, labels, rotation=90, fontsize=8)
         plain_text(*bottom.get_xticklabels())
         return figure
 
@@ -257,7 +257,8 @@ def inspect_weights(
 ) -> WeightInspection:
     """Compute the weight of each word of a text in its SBERT-WK vector.
 
-    The fusion is SBERT-WK, named or not; `unit` says whether a word's pieces are joined.
+    The fusion is SBERT-WK, whether or not `encoder` names it. `unit` says whether a word's pieces
+    are joined.
 
     Raises:
         ConfigError: the encoder has another fusion, or layers that cannot be read one by one.
@@ -282,12 +283,12 @@ def inspect_weights(
 def sbert_wk_form(form: str) -> str:
     """Add SBERT-WK to the text form of an encoder that names neither a fusion nor a preset."""
     _, *settings = form.split("::")
-    names_fusion = any(setting.startswith("fusion=") or "=" not in setting for setting in settings)
-    return form if names_fusion else f"{form}::fusion=sbert-wk"
+    has_fusion = any(setting.startswith("fusion=") or "=" not in setting for setting in settings)
+    return form if has_fusion else f"{form}::fusion=sbert-wk"
 
 
 def sbert_wk_settings(form: str) -> EncoderSettings:
-    """Parse an encoder with the fusion SBERT-WK, named or not.
+    """Parse an encoder; its fusion is SBERT-WK, whether or not the text form names it.
 
     Raises:
         ConfigError: it names another fusion.

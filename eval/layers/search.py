@@ -35,13 +35,13 @@ from retriever.encoders import EncoderSettings
 Vectors = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
-# Decimals by which objectives are compared; the rest is rounding.
+# Decimals by which objectives are compared; further ones are rounding errors.
 _OBJECTIVE_DECIMALS = 12
 _THREADS = min(os.cpu_count() or 1, 8)
 # Size of the table of low parts, see `SubsetCosines`.
 _TABLE_BYTES = 8 * 2**20
-# Cosines ranked together; they fit into the cache of a core with sorted keys and ranks.
-_RANKED_AT_ONCE = 2**15
+# Number of cosines that are ranked together, so that keys and ranks fit into a core's cache.
+_RANKED_COSINES = 2**15
 
 
 Head = Callable[[Vectors], Vectors]
@@ -141,7 +141,7 @@ def subset_values(task: LayerTask, subsets: LayerSubsets, done: Done = ignore) -
             done(1)
         return values
     blocks = SubsetCosines(task.grams, subsets, _TABLE_BYTES)
-    rows = max(1, _RANKED_AT_ONCE // task.grams.pairs)
+    rows = max(1, _RANKED_COSINES // task.grams.pairs)
 
     def fill(number: int) -> int:
         positions, block = blocks.block(number)
@@ -260,21 +260,21 @@ def search_given(
 ) -> LayerReport:
     """Choose layers on `search`, and test the best sets on `held_out`, if there is one."""
     values = subset_values(search, subsets, progress("scoring sets of layers", len(subsets)))
-    return _test_choice(search, held_out, subsets, values, settings, [settings.seed])
+    return _report_choice(search, held_out, subsets, values, settings, [settings.seed])
 
 
 def search_shuffled(
-    everything: LayerTask,
+    task: LayerTask,
     subsets: LayerSubsets,
     settings: LayerSearchSettings,
     progress: Progress = silent,
 ) -> LayerReport:
     """Search on `dev_size` pairs of each shuffle: the protocol of the paper's STS tables."""
-    grams = everything.grams
-    objective = everything.objective
+    grams = task.grams
+    objective = task.objective
     dev_size = settings.dev_size
     assert isinstance(objective, Correlation)
-    total = np.zeros(len(subsets))
+    value_sums = np.zeros(len(subsets))
     reports = []
     for shuffle in range(settings.shuffles):
         order = np.random.default_rng([settings.seed, shuffle]).permutation(grams.pairs)
@@ -283,20 +283,20 @@ def search_shuffled(
         label = f"shuffle {shuffle + 1} of {settings.shuffles}"
         values = subset_values(search, subsets, progress(label, len(subsets)))
         bootstrap_seed = [settings.seed, shuffle, 1]
-        reports.append(_test_choice(search, held_out, subsets, values, settings, bootstrap_seed))
-        total += values
-    return _mean_report(reports, subsets, total / settings.shuffles, settings.top)
+        reports.append(_report_choice(search, held_out, subsets, values, settings, bootstrap_seed))
+        value_sums += values
+    return _mean_report(reports, subsets, value_sums / settings.shuffles, settings.top)
 
 
 def _mean_report(
-    reports: Sequence[LayerReport], subsets: LayerSubsets, mean: Floats, top: int
+    reports: Sequence[LayerReport], subsets: LayerSubsets, mean_values: Floats, top: int
 ) -> LayerReport:
     """Return the means over the reports of shuffles; the best sets are those of `mean`."""
 
-    def score(place: int) -> SetScore:
-        return SetScore(subsets.layers(place), float(mean[place]), None)
+    def score(position: int) -> SetScore:
+        return SetScore(subsets.layers(position), float(mean_values[position]), None)
 
-    best = tuple(map(score, best_first(mean, top).tolist()))
+    best = tuple(map(score, best_first(mean_values, top).tolist()))
     return replace(
         reports[0],
         best=best[0],
@@ -339,7 +339,7 @@ def _mean_gain(gains: Sequence[Gain]) -> Gain:
     return Gain(True, best, baseline, mean_gain, None, None, None, spread)
 
 
-def _test_choice(
+def _report_choice(
     search: LayerTask,
     held_out: LayerTask | None,
     subsets: LayerSubsets,
@@ -347,31 +347,41 @@ def _test_choice(
     settings: LayerSearchSettings,
     seed: list[int],
 ) -> LayerReport:
-    def held_out_value(place: int) -> float | None:
-        return None if held_out is None else _mask_value(held_out, int(subsets.masks[place]))
+    """Report the best sets by `values` on the search data, and their values on held-out data."""
 
-    def score(place: int) -> SetScore:
-        return SetScore(subsets.layers(place), float(values[place]), held_out_value(place))
+    def held_out_value(position: int) -> float | None:
+        return None if held_out is None else _mask_value(held_out, int(subsets.masks[position]))
+
+    def score(position: int) -> SetScore:
+        return SetScore(subsets.layers(position), float(values[position]), held_out_value(position))
 
     order = best_first(values, settings.top).tolist()
     best = score(order[0])
     baseline = score(subsets.last)
 
     def gain_over(other: SetScore) -> Gain:
-        ours = best.search if best.held_out is None else best.held_out
-        theirs = other.search if other.held_out is None else other.held_out
+        best_value = best.search if best.held_out is None else best.held_out
+        other_value = other.search if other.held_out is None else other.held_out
         masks = (layer_mask(best.layers), layer_mask(other.layers))
         count = settings.resamples
         low, high = bootstrap_gain(held_out or search, *masks, count, seed)
-        return Gain(held_out is not None, ours, theirs, ours - theirs, low, high, count)
+        return Gain(
+            held_out is not None,
+            best_value,
+            other_value,
+            best_value - other_value,
+            low,
+            high,
+            count,
+        )
 
     baselines = []
     random = np.random.default_rng([*seed, 4])
     drawn_layers = baseline_layers(subsets.hidden_states, len(best.layers), random)
     for name, layers in zip(("last 4 layers", "random layers"), drawn_layers, strict=True):
         mask = layer_mask(layers)
-        tested = None if held_out is None else _mask_value(held_out, mask)
-        other = SetScore(layers, _mask_value(search, mask), tested)
+        held_out_score = None if held_out is None else _mask_value(held_out, mask)
+        other = SetScore(layers, _mask_value(search, mask), held_out_score)
         baselines.append(Baseline(name, other, gain_over(other)))
     return LayerReport(
         search_units=search.objective.units,
@@ -413,16 +423,16 @@ def _layer_effects(
 ) -> tuple[LayerEffect, ...]:
     effects = []
     for layer in range(subsets.hidden_states):
-        has = (subsets.masks >> layer & 1).astype(np.bool_)
-        best = _best_position(values, has)
-        other = None if has.all() else _best_position(values, ~has)
+        has_layer = (subsets.masks >> layer & 1).astype(np.bool_)
+        best = _best_position(values, has_layer)
+        best_without = None if has_layer.all() else _best_position(values, ~has_layer)
         effects.append(
             LayerEffect(
                 layer=layer,
                 with_layer=float(values[best]),
-                without=None if other is None else float(values[other]),
+                without=None if best_without is None else float(values[best_without]),
                 held_out_with=held_out_value(best),
-                held_out_without=None if other is None else held_out_value(other),
+                held_out_without=None if best_without is None else held_out_value(best_without),
             )
         )
     return tuple(effects)

@@ -1,7 +1,7 @@
 """Scoring encoders on tests of semantic textual similarity.
 
-Cosines are rounded to 1e-10: pairs of identical texts tie. sentence-transformers does not round, so
-its Spearman correlation may differ.
+Cosines are rounded to 1e-10, so that pairs of identical texts tie. sentence-transformers does not
+round; its Spearman correlation may differ.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def score_sts(
         if settings.supervised is not None:
             supervised_parts(task)
     sets, grids, baseline = score_sets(
-        [_test_set(task, settings) for task in tasks], names, settings, progress
+        [_make_scored_set(task, settings) for task in tasks], names, settings, progress
     )
-    facts, protocol = _describe(settings)
+    facts, protocol = _describe_protocol(settings)
     return SentenceResult(
         kind="sts",
         title=f"Semantic textual similarity: {', '.join(task.name for task in tasks)}",
@@ -103,7 +103,7 @@ def sts_texts(task: STSTask, *, supervised: bool = False) -> list[str]:
 def sts_correlations(
     task: STSTask, vectors: TextVectors, aggregation: Aggregation = "all"
 ) -> VectorScore:
-    """Correlate the cosines of a test's pairs with their gold scores, by parts and aggregated."""
+    """Correlate cosines of pairs with their gold scores, for each part and for the whole test."""
     part_cosines = [pair_cosines(subset.pairs, vectors) for subset in task.subsets]
     parts: list[dict[str, Any]] = []
     for subset, scores in zip(task.subsets, part_cosines, strict=True):
@@ -143,7 +143,7 @@ def pair_cosines(pairs: ScoredPairs, vectors: TextVectors) -> Floats:
     return rounded
 
 
-def _test_set(task: STSTask, settings: STSSettings) -> ScoredSet:
+def _make_scored_set(task: STSTask, settings: STSSettings) -> ScoredSet:
     def score(vectors: TextVectors, done: Done) -> VectorScore:
         if settings.supervised is None:
             scored = sts_correlations(task, vectors, settings.aggregation)
@@ -186,9 +186,10 @@ def _compare_test(
     resampling = settings.resampling
     if settings.aggregation == "all":
         golds = [np.concatenate(golds)]
-    sizes = [1 if settings.aggregation == "mean" else len(gold) for gold in golds]
+    weights = [1 if settings.aggregation == "mean" else len(gold) for gold in golds]
     parts = [
-        CorrelatedPart(gold, size / sum(sizes)) for gold, size in zip(golds, sizes, strict=True)
+        CorrelatedPart(gold, weight / sum(weights))
+        for gold, weight in zip(golds, weights, strict=True)
     ]
     steps = resampling.resamples * len(parts) * len(CORRELATIONS)
     done = progress(f"{task.name}: resamples", steps)
@@ -198,19 +199,19 @@ def _compare_test(
     }
 
 
-def _describe(settings: STSSettings) -> tuple[dict[str, str], str]:
+def _describe_protocol(settings: STSSettings) -> tuple[dict[str, str], str]:
     """Return the facts of a report on these settings, and its remark on the protocol."""
-    resampling = {} if settings.poolings else settings.resampling_fact()
+    resampling_facts = {} if settings.poolings else settings.resampling_fact()
     if settings.supervised is not None:
         seeds = f"{settings.supervised.seeds}"
         return (
-            {"protocol": "supervised (SentEval)", "seeds": seeds, **resampling},
+            {"protocol": "supervised (SentEval)", "seeds": seeds, **resampling_facts},
             "correlations of the scores that a softmax layer over |u - v| and u * v predicts, "
             "trained on the set's training pairs (SentEval's supervised protocol); all pairs as "
             "one list",
         )
     name = f"{settings.aggregation}: {AGGREGATIONS[settings.aggregation]}"
     return (
-        {"protocol": "cosine", "aggregation": name, **resampling},
+        {"protocol": "cosine", "aggregation": name, **resampling_facts},
         f"correlations of cosines; aggregation {name}",
     )

@@ -43,7 +43,7 @@ STRENGTH = 0.01
 
 
 class LayerDivision(NamedTuple):
-    """Rows to train on and to test on, and inner divisions of the former to choose layers on."""
+    """Rows to train on and to test on; inner divisions of the training rows choose the layers."""
 
     train: Rows
     test: Rows
@@ -62,14 +62,14 @@ def search_transfer(
     max_layers = None if settings.max_layers is None else min(settings.max_layers, states)
     subsets = layer_subsets(states, max_layers)
     classifier = LogisticRegressions("bert-lc")
-    values = classifier.grid(folded=False)
+    strengths = classifier.grid(folded=False)
     layers: dict[str, list[tuple[int, ...]]] = {"last": [], "last4": [], "random": [], "chosen": []}
     outcomes: dict[str, list[Outcome]] = {name: [] for name in layers}
-    choice = []
+    inner_values = []
     for number, division in enumerate(layer_divisions(data.data, settings, train_share)):
-        inner = inner_accuracies(data, division.inner, subsets, done).mean(axis=0)
-        (best,) = best_first(inner, 1).tolist()
-        choice.append(float(inner[best]))
+        inner_accuracy = inner_accuracies(data, division.inner, subsets, done).mean(axis=0)
+        (best,) = best_first(inner_accuracy, 1).tolist()
+        inner_values.append(float(inner_accuracy[best]))
         best_layers = subsets.layers(best)
         random = np.random.default_rng([settings.seed, 5, number])
         tested_layers = (
@@ -79,49 +79,56 @@ def search_transfer(
         )
         for name, layer_set in zip(layers, tested_layers, strict=True):
             layers[name].append(layer_set)
-            job = [Job(division.train, division.test, values)]
+            job = [Job(division.train, division.test, strengths)]
             features = data.features(layer_set)
             labels = data.data.labels
             predicted = classifier.predict(features, labels, job, settings.seed)
             outcomes[name].append(join_outcome(data.data, job, predicted, None))
-    return _layer_scores(layers, outcomes, choice)
+    return _layer_scores(layers, outcomes, inner_values)
 
 
 def _layer_scores(
     layers: Mapping[str, list[tuple[int, ...]]],
     outcomes: Mapping[str, list[Outcome]],
-    choice: list[float],
+    inner_values: list[float],
 ) -> dict[str, VectorScore]:
-    """Score the baselines and the chosen layers; `choice` is the inner accuracy of each choice."""
+    """Score the baselines and the chosen layers; `inner_values` are inner accuracies."""
     accuracies = {
-        name: [float(test.correct.mean()) for test in tests] for name, tests in outcomes.items()
+        name: [float(outcome.correct.mean()) for outcome in division_outcomes]
+        for name, division_outcomes in outcomes.items()
     }
-    last = float(np.mean(accuracies["last"]))
+    last_accuracy = float(np.mean(accuracies["last"]))
     scores = {}
-    for name, tests in outcomes.items():
+    for name, division_outcomes in outcomes.items():
         accuracy, spread = mean_and_spread(accuracies[name])
-        tested, correct = tested_rows(tests)
+        tested, correct = tested_rows(division_outcomes)
         scores[name] = VectorScore(
             values={ACCURACY: (accuracy, spread)},
             predictions=correct[None],
-            extra={"error reduction": (accuracy - last) / (1 - last) if last < 1 else 0.0},
+            extra={
+                "error reduction": (accuracy - last_accuracy) / (1 - last_accuracy)
+                if last_accuracy < 1
+                else 0.0
+            },
             details={"layers": layers[name], "accuracies": accuracies[name]},
-            note="; ".join(unseen_notes(sum(test.unseen for test in tests))),
+            note="; ".join(unseen_notes(sum(outcome.unseen for outcome in division_outcomes))),
             tested=tested,
         )
     wins = Counter(layers["chosen"]).most_common()
     wins_text = "; ".join(
-        f"{','.join(map(str, best_layers))} ({times})" for best_layers, times in wins
+        f"{','.join(map(str, best_layers))} ({count})" for best_layers, count in wins
     )
     names = ("layers", "inner", "accuracy", "baseline")
-    divisions = zip(layers["chosen"], choice, accuracies["chosen"], accuracies["last"], strict=True)
+    divisions = zip(
+        layers["chosen"], inner_values, accuracies["chosen"], accuracies["last"], strict=True
+    )
     scores["chosen"] = scores["chosen"]._replace(
         note="; ".join(
             filter(None, (f"layers chosen (divisions): {wins_text}", scores["chosen"].note))
         ),
         details={
             "divisions": [dict(zip(names, division, strict=True)) for division in divisions],
-            "wins": [{"layers": best_layers, "divisions": times} for best_layers, times in wins],
+            "wins": [{"layers": best_layers, "divisions": count} for best_layers, count in wins],
         },
     )
     return scores
@@ -130,7 +137,7 @@ def _layer_scores(
 def layer_divisions(
     data: ClassificationData, settings: LayerTransferSettings, train_share: float = 1.0
 ) -> Iterator[LayerDivision]:
-    """Yield the outer divisions; `train_share` of the 85% is trained on, the test stays."""
+    """Yield the outer divisions; `train_share` of the 85% is used to train."""
     for number, (rows, test) in enumerate(outer_divisions(data, settings.outer, settings.seed)):
         train = rows[: max(2, round(train_share * len(rows)))]
         check_classes(data, [train])
@@ -143,7 +150,7 @@ def layer_divisions(
         random = np.random.default_rng([settings.seed, 3, number])
         orders = [random.permutation(train) for _ in range(settings.inner)]
         inner = tuple((order[dev_size:], order[:dev_size]) for order in orders)
-        check_classes(data, [trained for trained, _ in inner])
+        check_classes(data, [train_rows for train_rows, _ in inner])
         yield LayerDivision(train, test, inner)
 
 
@@ -159,13 +166,13 @@ def inner_accuracies(
     one and two layers. For pairs and heads it is computed for each set.
     """
     values = np.zeros((len(divisions), len(subsets)))
-    search = (
+    score_subsets = (
         _accuracies_by_blocks
         if data.right is None and data.head is None
         else _accuracies_by_features
     )
-    for division, place, accuracy in search(data, divisions, subsets):
-        values[division, place] = accuracy
+    for division, position, accuracy in score_subsets(data, divisions, subsets):
+        values[division, position] = accuracy
         done(1)
     return values
 
@@ -196,26 +203,26 @@ def _accuracies_by_blocks(
     for number, (train, test) in enumerate(divisions):
         targets = class_targets[train]
         test_vectors = vectors[test] - center
-        # All vectors sum to zero: the training rows sum to minus the sum of the test rows.
+        # Centered vectors sum to zero, so the training rows sum to minus the test rows.
         mean = -test_vectors.sum(axis=0) / len(train)
-        # The scatter of the training rows is the whole scatter without the test rows, and without
-        # their mean's own scatter once for each training row.
-        left_out = np.concatenate([test_vectors, np.sqrt(len(train)) * mean[None]])
+        # The scatter of the training rows is the scatter of all rows, minus that of the test rows,
+        # minus that of the training mean, once for each training row.
+        excluded_vectors = np.concatenate([test_vectors, np.sqrt(len(train)) * mean[None]])
         scatters = {
-            block: block_scatters[block] - _scatter(*(left_out[:, i] for i in block))
+            block: block_scatters[block] - _scatter(*(excluded_vectors[:, i] for i in block))
             for block in blocks
         }
         products = sums - np.tensordot(test_vectors, class_targets[test], axes=(0, 0))
         products -= mean[:, :, None] * targets.sum(axis=0)
         test_vectors = np.ascontiguousarray((test_vectors - mean).swapaxes(0, 1))
-        for place, layers in enumerate(sets):
+        for position, layers in enumerate(sets):
             size = len(layers)
             scatter = np.zeros_like(scatters[layers[:1]])
             for block in (*combinations(layers, 1), *combinations(layers, 2)):
                 scatter += scatters[block]
             weights = _solve(scatter / size**2, products[list(layers)].mean(axis=0), len(train))
             outputs = sum(test_vectors[layer] @ weights for layer in layers) / size
-            yield number, place, _share_correct(outputs + targets.mean(axis=0), labels[test])
+            yield number, position, _share_correct(outputs + targets.mean(axis=0), labels[test])
 
 
 def _accuracies_by_features(
@@ -224,20 +231,20 @@ def _accuracies_by_features(
     labels = data.data.labels
     classes = len(data.data.classes)
     rows = np.concatenate(divisions[0])
-    for place in range(len(subsets)):
-        features = data.features(subsets.layers(place)).astype(np.float64)
+    for position in range(len(subsets)):
+        features = data.features(subsets.layers(position)).astype(np.float64)
         features -= features[rows].mean(axis=0)
-        total = _scatter(features[rows])
+        total_scatter = _scatter(features[rows])
         for number, (train, test) in enumerate(divisions):
             targets = _targets(labels[train], classes)
             mean = features[train].mean(axis=0)
             products = features[train].T @ targets
             products -= np.outer(mean, targets.sum(axis=0))
-            scatter = total - _scatter(features[test])
+            scatter = total_scatter - _scatter(features[test])
             scatter -= len(train) * np.outer(mean, mean)
             weights = _solve(scatter, products, len(train))
             outputs = (features[test] - mean) @ weights + targets.mean(axis=0)
-            yield number, place, _share_correct(outputs, labels[test])
+            yield number, position, _share_correct(outputs, labels[test])
 
 
 def _share_correct(outputs: Floats, labels: Rows) -> float:

@@ -32,7 +32,7 @@ from eval.transfer.classifiers import Classifier, Job, LogisticRegressions, Rows
 from eval.vectors import TextVectors
 from retriever.errors import BadInputError
 
-_LAYOUTS = (("all",), ("train", "test"), ("train", "dev", "test"))
+_SPLIT_LAYOUTS = (("all",), ("train", "test"), ("train", "dev", "test"))
 _TEST_SHARE = 0.15
 
 
@@ -115,8 +115,8 @@ def task_classes(task: ClassificationTask) -> ClassificationData:
     Raises:
         BadInputError: its splits are incomplete or empty, or it has fewer than two classes.
     """
-    if not any(set(task.splits) == set(layout) for layout in _LAYOUTS):
-        expected = "; or ".join(", ".join(layout) for layout in _LAYOUTS)
+    if not any(set(task.splits) == set(layout) for layout in _SPLIT_LAYOUTS):
+        expected = "; or ".join(", ".join(layout) for layout in _SPLIT_LAYOUTS)
         raise BadInputError(
             f"{task.name}: expected the splits {expected}; found "
             f"{', '.join(task.splits) or 'none'}; add the missing split"
@@ -133,7 +133,7 @@ def task_classes(task: ClassificationTask) -> ClassificationData:
         )
     all_labels = {label for part in task.splits.values() for label in part.labels}
     classes += tuple(sorted(all_labels - set(classes)))
-    class_numbers = {label: place for place, label in enumerate(classes)}
+    class_numbers = {label: number for number, label in enumerate(classes)}
     splits: dict[str, Rows] = {}
     labels: list[int] = []
     for name, part in task.splits.items():
@@ -147,7 +147,7 @@ def task_classes(task: ClassificationTask) -> ClassificationData:
 
 
 def task_facts(task: ClassificationTask, tested: Rows) -> dict[str, str]:
-    """Return the facts of a report on a task of which these rows were tested."""
+    """Return the facts of a report on a task; `tested` are the rows that were tested."""
     data = task_classes(task)
     majority = np.bincount(data.labels[tested]).max() / len(tested)
     splits = ", ".join(f"{name} {len(part):,}" for name, part in task.splits.items())
@@ -170,7 +170,7 @@ def tested_columns(task: ClassificationTask, tested: Rows) -> dict[str, list[obj
     names = ["split", "label", "text"]
     if any(part.right is not None for part in task.splits.values()):
         names.append("text2")
-    return {name: [rows[int(row)][place] for row in tested] for place, name in enumerate(names)}
+    return {name: [rows[int(row)][column] for row in tested] for column, name in enumerate(names)}
 
 
 class Outcome(NamedTuple):
@@ -179,7 +179,7 @@ class Outcome(NamedTuple):
     Attributes:
         strengths: strength of regularization of each part.
         dev: mean accuracy that chose the strengths; None if there was no choice.
-        unseen: number of tests of a class that is not in the training data.
+        unseen: number of tested examples whose class is not in the training data.
     """
 
     rows: Rows
@@ -200,8 +200,8 @@ def run_protocol(
         return classifier.predict(data.features, data.labels, jobs, seed)
 
     if protocol.name == "bert-lc":
-        (value,) = classifier.grid(folded=False)
-        jobs = [Job(*parts, (value,)) for parts in outer_divisions(data, protocol.outer, seed)]
+        (strength,) = classifier.grid(folded=False)
+        jobs = [Job(*parts, (strength,)) for parts in outer_divisions(data, protocol.outer, seed)]
         return join_outcome(data, jobs, predict(jobs), None)
     if "dev" in data.splits:
         grid = classifier.grid(folded=False)
@@ -263,12 +263,12 @@ def stratified_folds(
     with warnings.catch_warnings():
         # A class with fewer examples than folds is missing from some folds.
         warnings.filterwarnings("ignore", message="The least populated class")
-        return [(rows[a], rows[b]) for a, b in divider.split(labels, labels)]
+        return [(rows[train], rows[test]) for train, test in divider.split(labels, labels)]
 
 
-def check_classes(data: ClassificationData, trained: Iterable[Rows]) -> None:
-    """Refuse training rows that all have the same class."""
-    for rows in trained:
+def check_classes(data: ClassificationData, training_rows: Iterable[Rows]) -> None:
+    """Raise BadInputError if all rows of a training part have the same class."""
+    for rows in training_rows:
         labels = data.labels[rows]
         if (labels == labels[0]).all():
             raise BadInputError(
@@ -282,8 +282,8 @@ def _best_strength(
     data: ClassificationData, parts: Iterable[tuple[Rows, Rows]]
 ) -> tuple[int, float]:
     """Return the position of the first strength with the highest mean accuracy, and this mean."""
-    shares = [(predicted == data.labels[rows]).mean(axis=1) for rows, predicted in parts]
-    scores = np.mean(shares, axis=0)
+    accuracies = [(predicted == data.labels[rows]).mean(axis=1) for rows, predicted in parts]
+    scores = np.mean(accuracies, axis=0)
     best = int(np.argmax(np.round(scores, 12)))
     return best, float(scores[best])
 
@@ -319,15 +319,15 @@ def score_classification(
     for seed in range(count):
         outcomes.append(run_protocol(data, classifier, protocol, seed))
         done(1)
-    scores = [_seed_score(data, outcome) for outcome in outcomes]
-    f1s = [outcome["f1"] for outcome in scores if outcome["f1"] is not None]
+    scores = [_seed_score(data, score) for score in outcomes]
+    f1s = [score["f1"] for score in scores if score["f1"] is not None]
     tested, correct = tested_rows(outcomes)
     unseen = sum(outcome.unseen for outcome in outcomes)
     notes = unseen_notes(unseen)
     if isinstance(classifier, LogisticRegressions) and classifier.unconverged:
         notes.insert(0, f"{classifier.unconverged:,} fits reached the maximum number of steps")
     return VectorScore(
-        values={ACCURACY: mean_and_spread([outcome["accuracy"] for outcome in scores])},
+        values={ACCURACY: mean_and_spread([score["accuracy"] for score in scores])},
         predictions=correct[None],
         extra={"F1": float(np.mean(f1s))} if f1s else {},
         details={"seeds": scores, "unseen": unseen},
@@ -340,16 +340,20 @@ def effective_seeds(
     data: ClassificationData, classifier: Classifier, protocol: TransferProtocol, seeds: int
 ) -> int:
     """Return the number of seeds: one if neither classifier nor examples are random."""
-    fixed = protocol.name == "senteval" and "dev" in data.splits and not classifier.seeded
-    return 1 if fixed else seeds
+    is_deterministic = (
+        protocol.name == "senteval" and "dev" in data.splits and not classifier.seeded
+    )
+    return 1 if is_deterministic else seeds
 
 
 def tested_rows(outcomes: Sequence[Outcome]) -> tuple[Rows, NDArray[np.float64]]:
     """Return the tested rows, ascending, and the share of correct tests of each."""
     rows = np.concatenate([outcome.rows for outcome in outcomes])
-    tested, place, times = np.unique(rows, return_inverse=True, return_counts=True)
-    correct_counts = np.bincount(place, np.concatenate([outcome.correct for outcome in outcomes]))
-    return tested, correct_counts / times
+    tested, positions, test_counts = np.unique(rows, return_inverse=True, return_counts=True)
+    correct_counts = np.bincount(
+        positions, np.concatenate([outcome.correct for outcome in outcomes])
+    )
+    return tested, correct_counts / test_counts
 
 
 def _seed_score(data: ClassificationData, outcome: Outcome) -> dict[str, Any]:
@@ -358,8 +362,8 @@ def _seed_score(data: ClassificationData, outcome: Outcome) -> dict[str, Any]:
     if data.pairs and len(data.classes) == 2:
         predicted_positive = outcome.predicted == 1
         positive = data.labels[outcome.rows] == 1
-        doubled_hits = 2 * int((predicted_positive & positive).sum())
-        f1 = doubled_hits / max(int(predicted_positive.sum() + positive.sum()), 1)
+        doubled_true_positives = 2 * int((predicted_positive & positive).sum())
+        f1 = doubled_true_positives / max(int(predicted_positive.sum() + positive.sum()), 1)
     accuracy = float(outcome.correct.mean())
     return {"accuracy": accuracy, "f1": f1, "dev": outcome.dev, "chosen": outcome.strengths}
 

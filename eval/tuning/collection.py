@@ -26,8 +26,7 @@ class JudgedCollection:
         documents: the documents.
         questions: the questions with their judgments.
         pooled: whether each question ranks its own candidates instead of all documents.
-        rows: (questions,) position of each question in the whole collection, of which this one may
-            be a sample.
+        rows: (questions,) position of each question in the full collection, if this is a sample.
     """
 
     name: str
@@ -52,8 +51,8 @@ class JudgedCollection:
         if self.pooled:
             return replace(self, questions=sampled, rows=self.rows[rows])
         ids = {id_ for question in sampled for id_, grade in question.grades.items() if grade >= 1}
-        order = random.permutation(len(self.documents))[: max(0, documents - len(ids))]
-        ids |= {self.documents[position].id for position in order}
+        other_documents = random.permutation(len(self.documents))[: max(0, documents - len(ids))]
+        ids |= {self.documents[position].id for position in other_documents}
         return replace(
             self,
             documents=tuple(document for document in self.documents if document.id in ids),
@@ -63,10 +62,10 @@ class JudgedCollection:
 
     def digest(self) -> str:
         """Return the SHA-256 of documents, questions, pools and grades; it names cached values."""
-        digest = hashlib.sha256()
+        hasher = hashlib.sha256()
         for document in self.documents:
-            digest.update(repr((document.id, document.title, document.text)).encode())
+            hasher.update(repr((document.id, document.title, document.text)).encode())
         for question in self.questions:
             grades = sorted(question.grades.items())
-            digest.update(repr((question.id, question.text, question.candidates, grades)).encode())
-        return digest.hexdigest()
+            hasher.update(repr((question.id, question.text, question.candidates, grades)).encode())
+        return hasher.hexdigest()

@@ -20,11 +20,11 @@ from retriever.training import HeadSettings, HeadTrainingSettings, JudgedPools
 if TYPE_CHECKING:
     from retriever.rerankers import Scorer, TrainedHead
 
-# Folds of the training questions: each is mapped by a map that the others train.
+# Number of folds of the training questions. A map trained on the others maps each fold.
 _FOLDS = 3
-# One in so many training questions chooses the epoch.
+# One in this many training questions is a dev question; these choose the epoch.
 _DEV_SHARE = 5
-# Mapped questions, and lists of negatives, that stay in memory.
+# Number of results that stay in memory: mapped questions, and lists of negatives.
 _REMEMBERED = 6
 
 
@@ -41,40 +41,51 @@ class QueryMaps:
     def map_questions(self, pipeline: Pipeline, training: QuestionMask) -> Vectors:
         """Return (questions, d) vectors, each mapped by a map that was not trained on it.
 
-        A question of `training` is mapped by what other folds of `training` teach, any other
-        question by what all of `training` teaches.
+        A question in `training` is mapped by a map trained on the other folds of `training`, any
+        other question by a map trained on all of `training`.
         """
-        plain = pipeline.put(query_map=False)
-        key = ("mapped", str(plain.encoder), plain.passages, training.tobytes())
-        return self._recent.get_or_make(key, lambda: self._map_questions(plain, training))
+        unmapped_pipeline = pipeline.put(query_map=False)
+        key = (
+            "mapped",
+            str(unmapped_pipeline.encoder),
+            unmapped_pipeline.passages,
+            training.tobytes(),
+        )
+        return self._recent.get_or_make(
+            key, lambda: self._map_questions(unmapped_pipeline, training)
+        )
 
-    def _map_questions(self, plain: Pipeline, training: QuestionMask) -> Vectors:
+    def _map_questions(self, unmapped_pipeline: Pipeline, training: QuestionMask) -> Vectors:
         from retriever.rerankers import QueryMap
 
-        _, queries = self._vectors.encode(plain)
-        mapped = np.array(queries)
+        _, queries = self._vectors.encode(unmapped_pipeline)
+        mapped_queries = np.array(queries)
         rows = np.flatnonzero(training)
-        fold = np.random.default_rng(0).permutation(len(rows)) % _FOLDS
-        parts = [(rows[fold != number], rows[fold == number]) for number in range(_FOLDS)]
-        for train_rows, test_rows in [*parts, (rows, np.flatnonzero(~training))]:
+        fold_numbers = np.random.default_rng(0).permutation(len(rows)) % _FOLDS
+        splits = [
+            (rows[fold_numbers != number], rows[fold_numbers == number]) for number in range(_FOLDS)
+        ]
+        for train_rows, test_rows in [*splits, (rows, np.flatnonzero(~training))]:
             if len(test_rows):
                 self._budget.check()
-                matrix = self.train(plain, train_rows).head.matrix.detach().numpy()
-                mapped[test_rows] = QueryMap(matrix)(queries[test_rows])
-        return mapped
+                matrix = self.train(unmapped_pipeline, train_rows).head.matrix.detach().numpy()
+                mapped_queries[test_rows] = QueryMap(matrix)(queries[test_rows])
+        return mapped_queries
 
     def train(self, pipeline: Pipeline, rows: Rows) -> TrainedHead:
-        """Train a bilinear head on the questions at `rows`, of which a fifth chooses the epoch."""
+        """Train a bilinear head on the questions at `rows`; a fifth of them chooses the epoch."""
         from retriever.rerankers import train_head
 
         vectors, queries = self._vectors.encode(pipeline)
         positives, negatives = self._training_passages(pipeline, rows)
-        dev = np.arange(0, len(rows), _DEV_SHARE)
-        train = np.flatnonzero(np.arange(len(rows)) % _DEV_SHARE)
-        lists = [positives[number] + negatives[number] for number in dev]
-        question_rows = np.repeat(rows[dev], [len(passages) for passages in lists])
-        passage_rows = np.concatenate(lists).astype(np.int64)
-        grades = [[1] * len(positives[number]) + [0] * len(negatives[number]) for number in dev]
+        dev_positions = np.arange(0, len(rows), _DEV_SHARE)
+        train_positions = np.flatnonzero(np.arange(len(rows)) % _DEV_SHARE)
+        dev_pools = [positives[number] + negatives[number] for number in dev_positions]
+        question_rows = np.repeat(rows[dev_positions], [len(passages) for passages in dev_pools])
+        passage_rows = np.concatenate(dev_pools).astype(np.int64)
+        grades = [
+            [1] * len(positives[number]) + [0] * len(negatives[number]) for number in dev_positions
+        ]
         measures = PoolMeasures([graded_question(pool) for pool in grades], ["AP"])
 
         def dev_score(scorer: Scorer) -> float:
@@ -85,9 +96,9 @@ class QueryMaps:
         return train_head(
             HeadTrainingSettings(),
             HeadSettings(),
-            queries[rows[train]],
+            queries[rows[train_positions]],
             vectors,
-            JudgedPools.of(positives, negatives, len(vectors)).part(train),
+            JudgedPools.of(positives, negatives, len(vectors)).part(train_positions),
             dev_score,
         )
 
@@ -108,22 +119,30 @@ class QueryMaps:
         negatives = []
         for row in rows.tolist():
             question = self._collection.questions[row]
-            relevant = [
+            relevant_documents = [
                 positions[id_]
                 for id_, grade in question.grades.items()
                 if grade > 0 and id_ in positions
             ]
             if nearest is None:
-                pool = [positions[id_] for id_ in question.candidates]
+                candidate_passages = [positions[id_] for id_ in question.candidates]
             else:
-                pool = nearest[row].tolist()
-            negatives.append([passage for passage in pool if documents[passage] not in relevant])
-            best = []
-            for document in relevant:
+                candidate_passages = nearest[row].tolist()
+            negatives.append(
+                [
+                    passage
+                    for passage in candidate_passages
+                    if documents[passage] not in relevant_documents
+                ]
+            )
+            nearest_passages = []
+            for document in relevant_documents:
                 passages = np.flatnonzero(documents == document)
                 if len(passages):
-                    best.append(int(passages[(vectors[passages] @ queries[row]).argmax()]))
-            positives.append(best)
+                    nearest_passages.append(
+                        int(passages[(vectors[passages] @ queries[row]).argmax()])
+                    )
+            positives.append(nearest_passages)
         return positives, negatives
 
 

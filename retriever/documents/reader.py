@@ -183,7 +183,7 @@ class CorpusReader:
     def options(self, source: str) -> dict[str, Any]:
         """Return how a source is read, as JSON values, for `again`."""
         settings = self._settings
-        is_file = settings.is_file(source)
+        is_file = settings.is_one_document(source)
         return {
             "on_error": self._on_error,
             "sql": settings.sql,
@@ -249,7 +249,7 @@ class CorpusReader:
         """Yield the documents with the source and file of each, repetitions included."""
         self._reset()
         with closing(SeenIds()) as given_ids, closing(SeenIds()) as generated_ids:
-            for are_files, group in groupby(self._sources, self._settings.is_file):
+            for are_files, group in groupby(self._sources, self._settings.is_one_document):
                 for sources in [list(group)] if are_files else [[source] for source in group]:
                     yield from self._read_documents(sources, are_files, given_ids, generated_ids)
         if not self._records and self.skipped and self._settings.only is None:

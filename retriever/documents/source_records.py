@@ -1,4 +1,4 @@
-"""Sources of a corpus: what each is, and the records that it holds."""
+"""Records of the sources of a corpus: files, folders, tables and standard input."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _READERS: dict[Format, Callable[[OpenSource, Fields], Iterator[Record]]] = {
     "parquet": read_parquet,
     "lines": read_lines,
 }
-# Rules for the ids of files, in words.
-_BY_PATH = "ids are the paths relative to the folder"
-_BY_GIVEN_PATH = "ids of files that are one document are their paths as given"
-_BY_NAME_AND_PATH = "ids are the names of the folders with the paths below them"
+# How the ids of files are made, as a note for the user.
+_FOLDER_ID_RULE = "ids are the paths relative to the folder"
+_FILE_ID_RULE = "ids of files that are one document are their paths as given"
+_NAMED_FOLDER_ID_RULE = "ids are the names of the folders with the paths below them"
 
 
 def source_name(source: str | Path) -> str:
@@ -64,7 +64,7 @@ class SourceSettings:
     sql: str | None
     stdin: BinaryIO | None
 
-    def is_file(self, source: str | Path) -> bool:
+    def is_one_document(self, source: str | Path) -> bool:
         """Return whether a source is a file that is one document."""
         if str(source) == STDIN or self.sql is not None or is_folder(source):
             return False
@@ -77,12 +77,12 @@ class SourceSettings:
 
 
 class SourceRecords:
-    """Reads the records of sources, and counts what it meets.
+    """Reader of the records of sources; it counts bytes, encodings and irregular rows.
 
     Attributes:
-        meter: bytes that were read, and detected encodings.
+        meter: counts bytes that were read, and detected encodings.
         columns, misfits: see `CorpusReader`.
-        id_rules: how ids were generated, in order of first use; the values are None.
+        id_rules: ordered set (keys) of notes on how ids were made, in order of first use.
     """
 
     def __init__(self, settings: SourceSettings, left_out: Counter[str]) -> None:
@@ -100,18 +100,18 @@ class SourceRecords:
         for source in sources:
             self._refuse_types(str(source), "a file that is one document")
             refuse_named_fields(str(source), settings.fields)
-        self.id_rules.setdefault(_BY_GIVEN_PATH)
+        self.id_rules.setdefault(_FILE_ID_RULE)
         files = [
             SourceFile(Path(path), settings.file_id(path), str(path), number)
             for number, path in enumerate(sources, 1)
         ]
-        reading = read_files(files, settings.fields, self.meter, settings.form.encoding)
-        with closing(reading) as records:
+        file_records = read_files(files, settings.fields, self.meter, settings.form.encoding)
+        with closing(file_records) as records:
             yield records
 
     @contextmanager
     def open(self, source: str | Path) -> Iterator[Iterator[Record]]:
-        """Open any other source."""
+        """Open a folder, a table, standard input or a file of records."""
         settings = self._settings
         fields = settings.fields
         name = source_name(source)
@@ -122,8 +122,8 @@ class SourceRecords:
         elif is_folder(source):
             self._refuse_types(name, "a folder")
             prefix = settings.prefixes.get(name)
-            self.id_rules.setdefault(_BY_PATH if prefix is None else _BY_NAME_AND_PATH)
-            reading = read_folder(
+            self.id_rules.setdefault(_FOLDER_ID_RULE if prefix is None else _NAMED_FOLDER_ID_RULE)
+            folder_records = read_folder(
                 Path(source),
                 name,
                 fields,
@@ -134,7 +134,7 @@ class SourceRecords:
                 settings.only,
                 "" if prefix is None else f"{prefix}/",
             )
-            with closing(reading) as records:
+            with closing(folder_records) as records:
                 yield records
         else:
             path, table = split_table(source)

@@ -1,6 +1,6 @@
-"""The kinds of encoders, and the choice of the kind of a model.
+"""Registry of the kinds of encoders, and the base class of their models.
 
-A kind is a module with a `KIND`, imported on demand, and two lines of `kind_of`.
+To add a kind, write a module with a `KIND`, and two lines in `kind_of`, which imports it on demand.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class EncoderModel(ABC):
     batch_pieces: int | None = None
     # Number formats and engines that computed vectors so far.
     computed: Collection[tuple[Dtype, Engine]] = ()
-    # Vectors of fixed texts, if these identify the model.
+    # Vectors of fixed texts, where only these identify the model, as behind a URL.
     probes: NDArray[np.float32] | None = None
     runs_in_torch = False
-    # The reason why it cannot be a source of a meta-embedding, or empty.
+    # The reason why the model cannot be a source of a meta-embedding; empty if it can.
     not_a_source = ""
 
     @property
@@ -130,13 +130,13 @@ def after_prompt(offsets: Sequence[Span], prompt: int) -> list[Span]:
 
 
 class LoadContext(NamedTuple):
-    """Device, downloads, backbone and number format of loading an encoder."""
+    """How to load an encoder: device, downloads, backbone and number format."""
 
     device: str | None = None
     download: bool = False
     # Makes or shares the backbone of a transformer; None runs without torch if that is faster.
     backbone_of: MakeBackbone | None = None
-    dtype: AskedDtype = "float32"  # If the settings name none.
+    dtype: AskedDtype = "float32"  # Used if the settings name none.
 
 
 class EncoderKind(NamedTuple):

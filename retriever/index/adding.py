@@ -44,12 +44,12 @@ def stream_documents(
     if is_table(documents):
         documents = table_documents(documents)
     columns = {"ids": ids, "metadatas": metadatas}
-    columns_of_texts = {name: values for name, values in columns.items() if values is not None}
-    if not columns_of_texts:
+    text_columns = {name: values for name, values in columns.items() if values is not None}
+    if not text_columns:
         return documents
-    for name, values in columns_of_texts.items():
+    for name, values in text_columns.items():
         require_several(name, values)
-    return _documents_of_texts(documents, columns_of_texts)
+    return _documents_of_texts(documents, text_columns)
 
 
 def add_documents(
@@ -71,23 +71,23 @@ def add_documents(
         _require_encoder(opened, made_by)
         indexer = make_indexer(opened, writer, on_long, stage=stage, **run)
         is_reader = isinstance(documents, CorpusReader)
-        source: AbstractContextManager[Iterable[AnyDocument | ReadyDocument]]
-        source = nullcontext(documents)
+        document_context: AbstractContextManager[Iterable[AnyDocument | ReadyDocument]]
+        document_context = nullcontext(documents)
         if remember and isinstance(documents, CorpusReader):
             from retriever.index.sources.remembered import remember_sources
 
-            source = remember_sources(
+            document_context = remember_sources(
                 opened.store, documents, indexer, on_long=on_long, prune=prune
             )
-        with source as stream:
+        with document_context as stream:
             indexer.add(with_vectors(stream, vectors))
             if prune:
-                indexer.report.deleted += _delete_others(opened, writer)
+                indexer.report.deleted += _delete_unseen(opened, writer)
                 writer.merge(stage)
             measure_fit(opened, writer, indexer.sample, indexer.added)
             if compact:
                 indexer.merge()
-            # A reader names the empty documents itself, with their places.
+            # A reader warns of empty documents itself, and says where they are.
             if indexer.report.empty and not is_reader:
                 warnings.warn(indexer.report.empty_note, stacklevel=3)
         return indexer.report
@@ -97,14 +97,14 @@ def make_indexer(
     opened: OpenedIndex, writer: Writer, on_long: OnLong | None, **run: Any
 ) -> Indexer:
     """Make the indexer of an index; `run` has the keywords of `Indexer`."""
-    state = opened.settings()
+    settings = opened.settings()
     return Indexer(
         writer,
-        lambda: opened.encoder(state),
-        state.analyzer,
-        state.passages,
-        spec=state.encoder,
-        on_long=check_on_long(on_long, state.passages),
+        lambda: opened.encoder(settings),
+        settings.analyzer,
+        settings.passages,
+        spec=settings.encoder,
+        on_long=check_on_long(on_long, settings.passages),
         view=opened.view,
         **run,
     )
@@ -120,10 +120,10 @@ def _require_encoder(opened: OpenedIndex, made_by: EncoderSpec | None) -> None:
         )
 
 
-def _delete_others(opened: OpenedIndex, writer: Writer) -> int:
+def _delete_unseen(opened: OpenedIndex, writer: Writer) -> int:
     """Delete the documents that this run did not read; return their number.
 
-    ConfigError if it read none, and the index holds some.
+    Raise ConfigError if the run read no document and the index holds some.
     """
     if not writer.count_seen():
         with opened.view() as view:
@@ -139,10 +139,10 @@ def _delete_others(opened: OpenedIndex, writer: Writer) -> int:
 def _documents_of_texts(
     texts: Iterable[Any], columns: Mapping[str, Iterable[Any]]
 ) -> Iterator[Document]:
-    """Yield the documents of texts, each with its id and metadata from `columns`.
+    """Yield a document for each text, with its id and metadata from `columns`.
 
-    An id that is not given is made of the text. ValueError if a column is longer or shorter than
-    `texts`; TypeError if one of them is no text.
+    Without a column of ids, an id is computed from each text. Raise ValueError if a column is
+    longer or shorter than `texts`, and TypeError if one of the texts is no string.
     """
     names = tuple(columns)
     rows = zip_longest(texts, *columns.values(), fillvalue=...)

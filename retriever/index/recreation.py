@@ -26,13 +26,13 @@ def recreated(
     download: bool = False,
     **settings: Unpack[IndexKeywords],
 ) -> Iterator[Index]:
-    """Build an index beside the old one, which it replaces if the block does not raise.
+    """Build an index beside the old one, and replace the old one when the block ends.
 
-    Until then the old index serves readers and stays as it is, damaged or not; the new one grows
-    in a hidden place beside it. If the block raises, or the process dies, the new index is kept:
-    the next `recreated` with the same settings resumes it. Pass ``prune=True`` to `Index.add`, so
-    that no document of an earlier attempt with other sources stays. Where there is no old index,
-    this is `Index.create`, whose arguments it takes.
+    Until then the old index serves readers and stays as it is, damaged or not. The new one is built
+    in a hidden folder beside it. If the block raises or the process dies, the new index is kept,
+    and the next `recreated` with the same settings resumes it. Pass ``prune=True`` to `Index.add`
+    to delete documents that an earlier attempt added from other sources. If there is no old index,
+    this does the same as `Index.create`, and takes the same arguments.
 
     Raises:
         What `Index.create` raises.

@@ -175,7 +175,7 @@ class LightCrossEncoder:
         self._head = read_head(folder.path, self._weights.width)
         self._activation = activation
         self._runner: NumPyEngine | OpenVINOEngine | None = None
-        self.max_length = min(max_length, self._weights.longest, self._pieces.max_length)
+        self.max_length = min(max_length, self._weights.max_pieces, self._pieces.max_length)
         self.cut = 0
 
     def score(

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 # Number of first hits that get probabilities.
 HITS = 10
 # A calibration is out of date if the number of passages has changed by more than this share.
-_MOST_CHANGE = 0.2
+_LARGEST_CHANGE = 0.2
 # The component scores of each mode.
 _COMPONENTS: Mapping[Mode, tuple[Mode, ...]] = {
     "dense": ("dense",),
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
     has_answer: bool
     # In [0, 1], of a relevant document among the first ten hits.
     probability: float
-    # Why the probabilities may be out of date; None if they are not.
+    # Reason why the probabilities may be out of date; None if there is no such reason.
     warning: str | None
 
 
@@ -56,10 +56,10 @@ class Calibration:
     # relevant, and whether one of the first ten hits of a query is.
     hit: Mapping[str, float]
     query: Mapping[str, float]
-    # Least probability with which a query counts as answered.
+    # Least probability at which a query counts as answered.
     threshold: float
-    # Greatest share of queries without a relevant document that reach the threshold, if they are
-    # exchangeable with the questions.
+    # Maximum share of false answers: queries without a relevant document that reach the threshold.
+    # It holds for queries that are exchangeable with the questions.
     false_answers: float
     # Number of questions.
     questions: int
@@ -123,7 +123,7 @@ class Calibration:
         """Describe why the calibration is out of date; None if it is not."""
         passages = view.passage_count
         weight = view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT)
-        if abs(passages - self.passages) > _MOST_CHANGE * self.passages:
+        if abs(passages - self.passages) > _LARGEST_CHANGE * self.passages:
             change = f"of {self.passages:,} passages, and the index has {passages:,}"
         elif ranking_of(settings, weight) != self.ranking:
             change = "with other settings of fusion or BM25"
@@ -163,24 +163,24 @@ def hit_features(
         - the mean of the reciprocal ranks by both components;
         - the natural logarithm of the rank.
     """
-    first = hits[:HITS]
+    top_hits = hits[:HITS]
     frequencies = view.document_frequencies(terms)
     weights = {
         term: idf("lucene", df, view.passage_count)
         * (term.weight if isinstance(term, Expansion) else 1)
         for term, df in frequencies.items()
     }
-    total = sum(weights.values()) or 1.0
+    total_weight = sum(weights.values()) or 1.0
     columns = []
     for component in _COMPONENTS[mode]:
-        scores = np.array([getattr(hit, component) for hit in first], np.float64)
+        scores = np.array([getattr(hit, component) for hit in top_hits], np.float64)
         other_hits = len(scores) - 1
         if component == "bm25":
-            scores = scores / total
+            scores = scores / total_weight
             other_hits = HITS - 1
         columns += [scores, scores - (scores.sum() - scores) / max(other_hits, 1)]
     languages = view.setting("languages", {})
-    texts = [f"{hit.title or ''} {hit.passage}" for hit in first]
+    texts = [f"{hit.title or ''} {hit.passage}" for hit in top_hits]
     names = plain_terms(weights).keys()
     terms_of_hits = [
         names & {term for term, _, _ in analyzer.spans(text, names, languages)} for text in texts
@@ -188,20 +188,21 @@ def hit_features(
     columns.append(
         np.array(
             [
-                sum(weight for term, weight in weights.items() if _holds(names, term)) / total
-                for names in terms_of_hits
+                sum(weight for term, weight in weights.items() if _has_term(terms_of_hit, term))
+                / total_weight
+                for terms_of_hit in terms_of_hits
             ]
         )
     )
     if mode == "hybrid":
-        ranks = [(hit.dense_rank, hit.bm25_rank) for hit in first]
+        ranks = [(hit.dense_rank, hit.bm25_rank) for hit in top_hits]
         columns.append(np.array([sum(1 / rank for rank in pair if rank) / 2 for pair in ranks]))
-    columns.append(np.log([hit.rank for hit in first]))
+    columns.append(np.log([hit.rank for hit in top_hits]))
     return np.stack(columns, axis=1)
 
 
-def _holds(names: frozenset[str] | set[str], term: Term) -> bool:
-    """Return whether `names`, the terms of a text, hold a term or an expansion's alternative."""
+def _has_term(names: frozenset[str] | set[str], term: Term) -> bool:
+    """Return whether a text with the terms `names` has a term, or an alternative of it."""
     if isinstance(term, Expansion):
         return any(names.issuperset(alternative) for alternative in term.alternatives)
     return term in names
@@ -209,8 +210,8 @@ def _holds(names: frozenset[str] | set[str], term: Term) -> bool:
 
 def query_features(features: Floats) -> Floats:
     """Return (features - 1,): the greatest value of each column of `hit_features` but the last."""
-    best: Floats = features[:, :-1].max(axis=0)
-    return best
+    maxima: Floats = features[:, :-1].max(axis=0)
+    return maxima
 
 
 def exclude_ids(ids: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Near-copies among hits and texts: shingles, and collapsing a hit into a better one."""
+"""Near-copies among hits and among texts, found by shingles (sets of three words)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 if TYPE_CHECKING:
     from retriever.search.engine import Hit
 
-# Words of a shingle.
-_WORDS = 3
+# Number of words in a shingle.
+_SHINGLE_WORDS = 3
 # Least Jaccard similarity of near-copies.
 _LEAST_SIMILARITY = 0.9
 # A passage with fewer letters and digits, such as "No abstract available", is compared with its
@@ -33,7 +33,7 @@ def collapse(hits: Sequence[Hit]) -> list[Hit]:
     least 0.9 (Broder 1997, On the resemblance and containment of documents). Case and punctuation
     make no difference. Passages of fewer words are near-copies if all their words are
     equal. A passage with little or no text is compared with its title. A hit is compared only with
-    remaining hits, whose `copies` name the documents folded into them.
+    the hits that remain; their `copies` name the documents folded into them.
     """
     remaining: list[tuple[frozenset[tuple[str, ...]], Hit, list[str]]] = []
     for hit in hits:
@@ -60,39 +60,39 @@ def identifying_text(title: str | None, text: str) -> str:
 def earliest_copies(texts: Sequence[str]) -> list[int]:
     """Return for each text the position of its first near-copy, or its own position.
 
-    Near-copies are defined as in `collapse`. A pair is compared if the least hashes of both sets
-    are equal by one of four functions (Broder 1997, Sec. 4), which holds for 9,999 of 10,000 pairs
-    of near-copies.
+    Near-copies are defined as in `collapse`. Two texts are compared only if the least hashes of
+    their shingles are equal under at least one of four hash functions (Broder 1997, Sec. 4). This
+    misses one in 10,000 pairs of near-copies.
     """
-    first: list[int] = []
+    originals: list[int] = []
     buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
     for position, text in enumerate(texts):
         shingles = _shingles(text)
-        codes = [zlib.crc32(" ".join(words).encode()) for words in shingles]
-        hashes = np.array(codes, np.uint32) * _MULTIPLIERS
+        checksums = [zlib.crc32(" ".join(words).encode()) for words in shingles]
+        hashes = np.array(checksums, np.uint32) * _MULTIPLIERS
         keys = list(enumerate(hashes.min(axis=1).tolist()))
         original = position
         for candidate in sorted({number for key in keys for number in buckets.get(key, ())}):
             if _is_similar(shingles, _shingles(texts[candidate])):
                 original = candidate
                 break
-        first.append(original)
+        originals.append(original)
         if original == position:
             for key in keys:
                 buckets[key].append(position)
-    return first
+    return originals
 
 
 def _shingles(text: str) -> frozenset[tuple[str, ...]]:
     words = "".join(c if _is_in_word(c) else " " for c in text.lower()).split()
-    if len(words) < _WORDS:
-        # A text of signs alone is compared as it is.
+    if len(words) < _SHINGLE_WORDS:
+        # A text of punctuation alone is compared as it is.
         return frozenset([tuple(words or text.split())])
-    return frozenset(zip(*(words[i:] for i in range(_WORDS)), strict=False))
+    return frozenset(zip(*(words[i:] for i in range(_SHINGLE_WORDS)), strict=False))
 
 
 def _is_in_word(character: str) -> bool:
-    # Vowels of Hindi, Thai and others are combining marks.
+    # In Hindi, Thai and other scripts, vowels are combining marks.
     return character.isalnum() or unicodedata.category(character).startswith("M")
 
 

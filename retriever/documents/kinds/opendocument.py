@@ -27,15 +27,15 @@ _SHAPES = frozenset(
     ("frame", "text-box", "custom-shape", "rect", "line", "polyline", "polygon", "path")
 ) | {"regular-polygon", "circle", "ellipse", "g", "connector", "caption", "control"}
 _ROW_GROUPS = frozenset(("table-header-rows", "table-rows", "table-row-group"))
-_MARGINS = frozenset(
+_HEADERS_AND_FOOTERS = frozenset(
     ("header", "header-left", "header-first", "footer", "footer-left", "footer-first")
 )
 _HIGHEST_LEVEL = 6
-# Maximum depth of styles that are based on one another.
-_MOST_STYLES = 20
-# Maximum number of repetitions of a cell, and characters of a repeated cell.
-_MOST_REPEATED = 1000
-_LONGEST_REPEATED = 1000
+# Maximum number of parent styles to follow from a style.
+_MOST_PARENT_STYLES = 20
+# Maximum number of copies of a repeated cell, and of characters in such a cell.
+_MOST_REPETITIONS = 1000
+_LONGEST_REPEATED_TEXT = 1000
 _MOST_SPACES = 100
 
 
@@ -72,19 +72,19 @@ class _OpenDocumentReader:
 
     def __init__(self, archive: Archive | None, root: Any = None) -> None:
         self._archive = archive
-        # Names of damaged parts.
-        self._lost: list[str] = []
+        # Names of parts that could not be parsed.
+        self._damaged_parts: list[str] = []
         manifest = self._read_part("META-INF/manifest.xml")
         if (
             manifest is not None
             and next(manifest.iter("{*}encryption-data", "{*}encrypted-key"), None) is not None
         ):
             raise SourceError("encrypted; save a copy without its password")
-        # A document of one file holds all of these parts.
-        self._meta = root if archive is None else self._read_part("meta.xml")
-        self._common = root if archive is None else self._read_part("styles.xml")
+        # In the form of one XML file, the root holds all of these parts.
+        self._meta_root = root if archive is None else self._read_part("meta.xml")
+        self._styles_root = root if archive is None else self._read_part("styles.xml")
         self.content = root if archive is None else archive.xml("content.xml")
-        self._styles = _read_styles(self.content) | _read_styles(self._common)
+        self._styles = _read_styles(self.content) | _read_styles(self._styles_root)
         self._notes: list[Any] = []
         self.title = ""
 
@@ -95,12 +95,12 @@ class _OpenDocumentReader:
             return self._archive.xml(name)
         except SourceError:
             # Some programs write a manifest that is not XML.
-            self._lost.append(name)
+            self._damaged_parts.append(name)
             return None
 
     def losses(self) -> tuple[Loss, ...]:
-        """Return the parts beside the content that are damaged and may hold text."""
-        names = [name for name in self._lost if not name.startswith("META-INF/")]
+        """Return the damaged parts that may hold text, as one loss."""
+        names = [name for name in self._damaged_parts if not name.startswith("META-INF/")]
         if not names:
             return ()
         return (Loss("parts", f"{len(names)} damaged parts: {', '.join(names)}"),)
@@ -109,12 +109,12 @@ class _OpenDocumentReader:
         """Return the title, and metadata: author, date of creation and keywords."""
         values = {
             local_name(element): one_line(element.text)
-            for group in (() if self._meta is None else self._meta.iter("{*}meta"))
+            for group in (() if self._meta_root is None else self._meta_root.iter("{*}meta"))
             for element in group
         }
         author = values.get("initial-creator") or values.get("creator", "")
         date = values.get("creation-date") or values.get("date", "")
-        keywords = () if self._meta is None else self._meta.iter("{*}keyword")
+        keywords = () if self._meta_root is None else self._meta_root.iter("{*}keyword")
         metadata = nonempty_metadata(
             author=author,
             date=date[:10],
@@ -131,15 +131,19 @@ class _OpenDocumentReader:
             text.add(block.text, block.before)
         # A note may have notes of its own.
         for number, note in enumerate(self._notes, 1):
-            words = " ".join(block.text for block in self.blocks(note))
-            text.add(f"[{number}] {words}", "\n" if number > 1 else "\n\n")
+            note_text = " ".join(block.text for block in self.blocks(note))
+            text.add(f"[{number}] {note_text}", "\n" if number > 1 else "\n\n")
         margins = (
-            margin
-            for page in (() if self._common is None else self._common.iter("{*}master-page"))
-            for margin in page
-            if local_name(margin) in _MARGINS
+            element
+            for page in (
+                () if self._styles_root is None else self._styles_root.iter("{*}master-page")
+            )
+            for element in page
+            if local_name(element) in _HEADERS_AND_FOOTERS
         )
-        for line in dict.fromkeys(block.text for part in margins for block in self.blocks(part)):
+        for line in dict.fromkeys(
+            block.text for margin in margins for block in self.blocks(margin)
+        ):
             text.add(line)
         return text
 
@@ -177,38 +181,38 @@ class _OpenDocumentReader:
         return style is not None and style.is_hidden
 
     def _shape_text(self, table: Any) -> str:
-        shapes = (shapes for shapes in table if local_name(shapes) == "shapes")
-        return "\n".join(block.text for group in shapes for block in self.blocks(group))
+        groups = (child for child in table if local_name(child) == "shapes")
+        return "\n".join(block.text for group in groups for block in self.blocks(group))
 
     def _rows(self, table: Any) -> Iterator[Row]:
         for row in _table_rows(table):
             cells: Row = []
             column = 0
-            for cell, repeated in _cells(row):
+            for cell, repetitions in _cells(row):
                 text, is_word = self._cell_text(cell)
                 # Long texts are not repeated, nor are empty cells up to the last column.
-                number = repeated if 0 < len(text) <= _LONGEST_REPEATED else bool(text)
-                look = attribute(cell, "style-name")
+                copies = repetitions if 0 < len(text) <= _LONGEST_REPEATED_TEXT else bool(text)
+                style = attribute(cell, "style-name")
                 cells += (
-                    Cell(column + step, text, look, is_word)
-                    for step in range(min(number, _MOST_REPEATED))
+                    Cell(column + offset, text, style, is_word)
+                    for offset in range(min(copies, _MOST_REPETITIONS))
                 )
-                column += repeated
+                column += repetitions
             yield cells
 
     def _cell_text(self, cell: Any) -> tuple[str, bool]:
         """Return the text that a cell shows, and whether it is a word."""
-        kind = attribute(cell, "value-type")
+        value_type = attribute(cell, "value-type")
         number = attribute(cell, "value")
-        if kind == "date":
+        if value_type == "date":
             return attribute(cell, "date-value").replace("T", " "), False
-        if kind in ("float", "percentage", "currency"):
+        if value_type in ("float", "percentage", "currency"):
             with suppress(ValueError):
-                is_part = kind == "percentage"
-                text = f"{float(number) * 100:.6g}%" if is_part else f"{float(number):.15g}"
+                is_percentage = value_type == "percentage"
+                text = f"{float(number) * 100:.6g}%" if is_percentage else f"{float(number):.15g}"
                 return text, False
         lines = (self._inline_text(child, []) for child in cell if local_name(child) == "p")
-        return one_line(" ".join(lines)), kind in ("string", "")
+        return one_line(" ".join(lines)), value_type in ("string", "")
 
     def blocks(self, parent: Any) -> Iterator[TextBlock]:
         """Yield the paragraphs, lists and tables in an element and its groups."""
@@ -235,19 +239,19 @@ class _OpenDocumentReader:
                 before = "\n"
 
     def _paragraph_blocks(self, paragraph: Any, name: str) -> Iterator[TextBlock]:
-        boxes: list[Any] = []
-        text = self._inline_text(paragraph, boxes)
+        drawings: list[Any] = []
+        text = self._inline_text(paragraph, drawings)
         text = "\n".join(" ".join(line.split()) for line in text.split("\n")).strip()
         if text:
             level = self._heading_level(paragraph, name)
             yield TextBlock(one_line(text), level=level) if level else TextBlock(text)
-        yield from self.blocks(boxes)
+        yield from self.blocks(drawings)
 
     def _heading_level(self, paragraph: Any, name: str) -> int:
         """Return the level of a heading by its element, its style or a parent style; else 0."""
         value = attribute(paragraph, "outline-level") or ("1" if name == "h" else "")
         style = attribute(paragraph, "style-name")
-        for _ in range(_MOST_STYLES):
+        for _ in range(_MOST_PARENT_STYLES):
             if style == "Title" and not value:
                 self.title = self.title or one_line("".join(paragraph.itertext()))
                 return 1
@@ -257,12 +261,12 @@ class _OpenDocumentReader:
             style = self._styles[style].parent
         return min(max(int(value), 0), _HIGHEST_LEVEL) if value.isdecimal() else 0
 
-    def _inline_text(self, paragraph: Any, boxes: list[Any]) -> str:
+    def _inline_text(self, paragraph: Any, drawings: list[Any]) -> str:
         """Return the text of a paragraph; add its drawings to `boxes`."""
         from lxml import etree
 
         pieces: list[str] = []
-        readings: list[str] = []
+        ruby_texts: list[str] = []
         walk = etree.iterwalk(paragraph, events=("start", "end", "comment", "pi"))
         for event, element in walk:
             if event != "start":
@@ -273,14 +277,14 @@ class _OpenDocumentReader:
                 self._notes += [part for part in element if local_name(part) == "note-body"]
                 pieces.append(f"[{len(self._notes)}]")
             elif name == "ruby-text":
-                readings.append("".join(element.itertext()))
+                ruby_texts.append("".join(element.itertext()))
             elif name in _SHAPES:
                 equations = [
                     self._equation_text(object_) for object_ in element.iterfind("{*}object")
                 ]
                 pieces += equations
                 if not any(equations):
-                    boxes.append(element)
+                    drawings.append(element)
             elif name == "s":
                 spaces = attribute(element, "c")
                 pieces.append(" " * min(int(spaces) if spaces.isdecimal() else 1, _MOST_SPACES))
@@ -291,7 +295,7 @@ class _OpenDocumentReader:
                 continue
             walk.skip_subtree()
         # Readings beside each character would divide the word.
-        return "".join(pieces) + (f" ({', '.join(readings)})" if readings else "")
+        return "".join(pieces) + (f" ({', '.join(ruby_texts)})" if ruby_texts else "")
 
     def _equation_text(self, element: Any) -> str:
         """Return the letters of an equation, which is in an object or in a part of its own."""
@@ -316,7 +320,7 @@ def _read_styles(root: Any) -> dict[str, _OpenDocumentStyle]:
 
 
 def _table_rows(table: Any) -> Iterator[Any]:
-    """Yield rows, each once, even if the file repeats them."""
+    """Yield each row once, even if the file repeats it."""
     for child in table:
         name = local_name(child)
         if name == "table-row":

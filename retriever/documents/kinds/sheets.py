@@ -39,7 +39,7 @@ class Cell(NamedTuple):
 
     column: int
     text: str
-    look: str
+    style: str
     is_word: bool = True
 
 
@@ -124,12 +124,12 @@ def _is_header(names: Row, row: Row) -> bool:
 
     Two columns of words are often keys and values; more columns have a header.
     """
-    looks = {cell.column: cell.look for cell in names}
-    cells = [cell for cell in row if cell.column in looks]
+    header_styles = {cell.column: cell.style for cell in names}
+    cells = [cell for cell in row if cell.column in header_styles]
     return (
         len(cells) > 2
         or any(not cell.is_word for cell in cells)
-        or (bool(cells) and all(cell.look != looks[cell.column] for cell in cells))
+        or (bool(cells) and all(cell.style != header_styles[cell.column] for cell in cells))
     )
 
 

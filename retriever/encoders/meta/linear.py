@@ -2,7 +2,7 @@
 
 Every method gives each source j a matrix P_j, a mean m_j and a weight. The meta-vector of a word is
 ``sum_j weight_j P_j (x_j - m_j)`` over the sources that have the word. A source without the word
-counts as its mean. It contributes nothing, here and in covariances.
+counts as its mean. Such a source contributes nothing, to the vector and to covariances.
 
 Sources: CONC and AVG are Coates and Bollegala 2018, SVD is Yin and Schütze 2016. GCCA is Rastogi et
 al. 2015 with the eigenproblem of Bach and Jordan 2002. Poerner et al. 2020 apply them to sentences,
@@ -27,7 +27,7 @@ Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 # Relative variance or eigenvalue below which a component is rounding noise.
-_RANK = 1e-10
+_NOISE_LEVEL = 1e-10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,9 +47,9 @@ class Projection:
 
 def project(vectors: Sequence[Floats], projection: Projection) -> Floats:
     """Return (words, d_meta) float32 meta-vectors. A source without the word has zeros."""
-    total = _contribution(vectors[0], has_words(vectors[0]), 0, projection)
+    total = _source_contribution(vectors[0], has_words(vectors[0]), 0, projection)
     for number, x in enumerate(vectors[1:], start=1):
-        total += _contribution(x, has_words(x), number, projection)
+        total += _source_contribution(x, has_words(x), number, projection)
     return total
 
 
@@ -67,20 +67,20 @@ def pool_words(
     """
     present = [has_words(x) for x in vectors]
     has_word = np.logical_or.reduce(present)
-    words = np.bincount(sentences[has_word], minlength=count)
+    word_counts = np.bincount(sentences[has_word], minlength=count)
     if pooling == "mean":
-        total = np.zeros((count, projection.dimensions), np.float32)
+        meta_vectors = np.zeros((count, projection.dimensions), np.float32)
         for number, (x, has_source) in enumerate(zip(vectors, present, strict=True)):
             sums = reduce_segments(np.add, x, np.bincount(sentences, minlength=count))
-            total += _contribution(
+            meta_vectors += _source_contribution(
                 sums, np.bincount(sentences[has_source], minlength=count), number, projection
             )
-        total /= np.maximum(words, 1).astype(np.float32)[:, None]
-        return total
+        meta_vectors /= np.maximum(word_counts, 1).astype(np.float32)[:, None]
+        return meta_vectors
     if not has_word.all():
         vectors = [x[has_word] for x in vectors]
-    metas = project(vectors, projection)
-    return reduce_segments(np.maximum, metas, words)
+    meta_vectors = project(vectors, projection)
+    return reduce_segments(np.maximum, meta_vectors, word_counts)
 
 
 def has_words(vectors: Floats) -> NDArray[np.bool_]:
@@ -89,10 +89,10 @@ def has_words(vectors: Floats) -> NDArray[np.bool_]:
     return present
 
 
-def _contribution(
+def _source_contribution(
     x: Floats, counts: NDArray[np.integer] | NDArray[np.bool_], number: int, projection: Projection
 ) -> Floats:
-    """Return the contribution of a source, for sums of as many vectors as `counts` says."""
+    """Return the contribution of source `number`; row i of `x` is a sum of `counts[i]` vectors."""
     matrix = projection.matrices[number]
     contribution: Floats = x @ matrix.T
     # In place, since for every word of a batch memory costs as much as the product.
@@ -103,7 +103,7 @@ def _contribution(
 
 @dataclass(slots=True, eq=False)
 class Moments:
-    """Sums over words that determine means and covariances, in memory independent of words."""
+    """Sums over words that determine means and covariances; their size depends on widths only."""
 
     widths: tuple[int, ...]
     # Inner products of the sources' components. The components of a source are followed by a column
@@ -200,14 +200,15 @@ def svd(moments: Moments, dimensions: int | None) -> Projection:
     default number is the width of the widest source, or the rank if that is less.
     """
     means = moments.means()
-    values, columns = np.linalg.eigh(moments.covariance(means))
-    values = values[::-1]
-    columns = columns[:, ::-1]
-    rank = int((values > _RANK * max(values.max(initial=0), np.finfo(np.float64).tiny)).sum())
+    eigenvalues, eigenvectors = np.linalg.eigh(moments.covariance(means))
+    eigenvalues = eigenvalues[::-1]
+    eigenvectors = eigenvectors[:, ::-1]
+    highest = max(eigenvalues.max(initial=0), np.finfo(np.float64).tiny)
+    rank = int((eigenvalues > _NOISE_LEVEL * highest).sum())
     dimension_count = _choose_dimensions(
         dimensions, max(moments.widths), rank, "the rank of the corpus's covariance"
     )
-    return _split(columns[:, :dimension_count], moments.widths, means)
+    return _make_projection(eigenvectors[:, :dimension_count], moments.widths, means)
 
 
 def gcca(
@@ -227,53 +228,58 @@ def gcca(
     means = moments.means()
     covariance = moments.covariance(means)
     edges = np.cumsum([0, *moments.widths]).tolist()
-    within = []
+    regularized_blocks = []
     for name, (start, stop) in zip(names, pairwise(edges), strict=True):
         block = covariance[start:stop, start:stop]
-        spread = float(np.trace(block)) / len(block)
-        if spread <= _RANK:
+        mean_variance = float(np.trace(block)) / len(block)
+        if mean_variance <= _NOISE_LEVEL:
             raise ConfigError(
                 f"gcca: expected vectors that differ, found the same one for every word of the "
                 f"corpus in {name}; leave the source out or fit on more texts"
             )
-        regular = block + regularization * spread * np.eye(len(block))
-        least = float(np.linalg.eigvalsh(regular)[0])
-        if least <= _RANK * spread:
+        regularized_block = block + regularization * mean_variance * np.eye(len(block))
+        least_eigenvalue = float(np.linalg.eigvalsh(regularized_block)[0])
+        if least_eigenvalue <= _NOISE_LEVEL * mean_variance:
             raise ConfigError(
                 f"gcca: the covariance of {name} is singular (constant or repeated components, or "
                 f"fewer words than its {len(block)} dimensions); give --set regularization above 0"
             )
-        within.append(regular)
-    blocks = block_diag(*[covariance[s:e, s:e] for s, e in pairwise(edges)])
-    values, columns = eigh(covariance - blocks, block_diag(*within))
-    values = values[::-1]
-    columns = columns[:, ::-1]
-    positive = int((values > _RANK).sum())
-    dimension_count = _choose_dimensions(
-        dimensions, max(moments.widths), positive, "the number of eigenvalues above 0"
+        regularized_blocks.append(regularized_block)
+    within_covariance = block_diag(*[covariance[s:e, s:e] for s, e in pairwise(edges)])
+    eigenvalues, eigenvectors = eigh(
+        covariance - within_covariance, block_diag(*regularized_blocks)
     )
-    return _split(columns[:, :dimension_count], moments.widths, means)
+    eigenvalues = eigenvalues[::-1]
+    eigenvectors = eigenvectors[:, ::-1]
+    positive_count = int((eigenvalues > _NOISE_LEVEL).sum())
+    dimension_count = _choose_dimensions(
+        dimensions, max(moments.widths), positive_count, "the number of eigenvalues above 0"
+    )
+    return _make_projection(eigenvectors[:, :dimension_count], moments.widths, means)
 
 
-def _choose_dimensions(requested: int | None, default: int, highest: int, limit_name: str) -> int:
-    if highest == 0:
+def _choose_dimensions(requested: int | None, default: int, limit: int, limit_name: str) -> int:
+    if limit == 0:
         raise ConfigError(
             f"dimensions: {limit_name} is 0, so there is nothing to project on; fit on more texts"
         )
     if requested is None:
-        return min(default, highest)
-    if requested > highest:
+        return min(default, limit)
+    if requested > limit:
         raise ConfigError(
-            f"dimensions: expected at most {highest}, {limit_name}, found {requested}; ask for "
+            f"dimensions: expected at most {limit}, {limit_name}, found {requested}; ask for "
             "fewer or fit on more texts"
         )
     return requested
 
 
-def _split(columns: Doubles, widths: Sequence[int], means: Sequence[Doubles]) -> Projection:
-    greatest = np.abs(columns).argmax(axis=0)
-    columns = columns * np.sign(columns[greatest, np.arange(columns.shape[1])])
-    matrices = np.split(columns.T, np.cumsum(widths)[:-1], axis=1)
+def _make_projection(
+    directions: Doubles, widths: Sequence[int], means: Sequence[Doubles]
+) -> Projection:
+    """Make a projection on (components, d_meta) directions; their largest component is positive."""
+    largest_rows = np.abs(directions).argmax(axis=0)
+    directions = directions * np.sign(directions[largest_rows, np.arange(directions.shape[1])])
+    matrices = np.split(directions.T, np.cumsum(widths)[:-1], axis=1)
     return Projection(
         tuple(np.ascontiguousarray(matrix, np.float32) for matrix in matrices),
         tuple(mean.astype(np.float32) for mean in means),

@@ -1,4 +1,4 @@
-"""Settings of fitting static encoders, each declared once."""
+"""Settings for fitting static encoders."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from retriever.encoders.settings import Static
 from retriever.errors import ConfigError
 from retriever.settings import Checked, setting
 
-# Methods that are fitted on a corpus.
+# Methods of static encoders that are fitted on a corpus.
 FITTED = ("sif", "usif")
-_SAMPLE = "Maximum number of texts, drawn at random, to compute components or lsa from."
+_SAMPLE_HELP = "Maximum number of texts, drawn at random, to compute components or lsa from."
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class LSASettings(Checked):
     max_words: int = setting(
         100_000, "lsa: maximum number of words; those of the most texts are kept.", low=1
     )
-    sample: int = setting(100_000, _SAMPLE, low=1)
+    sample: int = setting(100_000, _SAMPLE_HELP, low=1)
     seed: int = setting(0, "Random seed of the sample.")
 
 
@@ -37,7 +37,7 @@ class LSASettings(Checked):
 class FitSettings(Checked):
     """Settings of fitting `sif` and `usif`."""
 
-    sample: int = setting(100_000, _SAMPLE, low=1)
+    sample: int = setting(100_000, _SAMPLE_HELP, low=1)
     components: int | None = setting(
         None, "Number of components to remove.", low=0, default_text="1 for sif, 5 for usif"
     )
@@ -52,12 +52,12 @@ class FitSettings(Checked):
 
     def check(self, method: Static) -> None:
         """Refuse settings that a method does not use."""
-        useless = {"a": self.a, "components": self.components}
+        unused_settings = {"a": self.a, "components": self.components}
         if method == "usif":
-            useless = {"a": self.a}
+            unused_settings = {"a": self.a}
         elif method == "sif":
-            useless = {}
-        for name, value in useless.items():
+            unused_settings = {}
+        for name, value in unused_settings.items():
             if value is not None:
-                why = "derives it" if method == "usif" else "has nothing to fit"
-                raise ConfigError(f"{name}: {method} {why}; leave it out")
+                reason = "derives it" if method == "usif" else "has nothing to fit"
+                raise ConfigError(f"{name}: {method} {reason}; leave it out")

@@ -18,50 +18,52 @@ if TYPE_CHECKING:
     import torch
     from torch.utils.hooks import RemovableHandle
 
-# Text that shows the special tokens around a text.
-_PROBE = "a"
+# Any short text, encoded to find the special tokens around a text.
+_PROBE_TEXT = "a"
+# Function of a layer's number and its hidden state.
 Visit = Callable[[int, "torch.Tensor"], None]
 # Window of a model without a limit of positions, unless its tokenizer names one.
 NO_LIMIT = 10**9
-# Most characters of a library's message to show.
-_REASON = 240
+# Maximum number of characters of a library's message that an error quotes.
+_LONGEST_REASON = 240
 # Keys of configurations for the dropout of attention weights.
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 # Number of rows that the packed layout of weights is optimized for.
-_ROWS = 1536
-# Most layers of a model whose layers share their weights.
-_MOST_LAYERS = 1000
+_PACKED_ROWS = 1536
+# Maximum number of layers of a model whose layers share their weights.
+_MOST_SHARED_LAYERS = 1000
 
 
 def read_special_tokens(tokenizer: Any) -> SpecialTokens:
     """Find the special tokens around a text by encoding it with and without them."""
-    encoded = tokenizer(_PROBE, return_token_type_ids=True)
+    encoded = tokenizer(_PROBE_TEXT, return_token_type_ids=True)
     ids = list(encoded["input_ids"])
-    bare = list(tokenizer(_PROBE, add_special_tokens=False)["input_ids"])
+    text_ids = list(tokenizer(_PROBE_TEXT, add_special_tokens=False)["input_ids"])
     before = next(
-        (start for start in range(len(ids)) if ids[start : start + len(bare)] == bare), len(ids)
+        (start for start in range(len(ids)) if ids[start : start + len(text_ids)] == text_ids),
+        len(ids),
     )
-    after = max(0, len(ids) - before - len(bare))
-    ends = [(place, ids[place]) for place in range(before)]
-    ends += [(place, ids[place]) for place in range(-after, 0)]
-    kinds = []
+    after = max(0, len(ids) - before - len(text_ids))
+    special_ids = [(position, ids[position]) for position in range(before)]
+    special_ids += [(position, ids[position]) for position in range(-after, 0)]
+    token_types = []
     if "token_type_ids" in tokenizer.model_input_names:
-        kinds = [encoded["token_type_ids"][place] for place, _ in ends]
+        token_types = [encoded["token_type_ids"][position] for position, _ in special_ids]
     return SpecialTokens(
         before,
         after,
-        _find_token(ends, tokenizer.cls_token_id),
-        _find_token(ends[::-1], tokenizer.sep_token_id),
-        tuple(kinds) if any(kinds) else (),
+        _find_token(special_ids, tokenizer.cls_token_id),
+        _find_token(special_ids[::-1], tokenizer.sep_token_id),
+        tuple(token_types) if any(token_types) else (),
     )
 
 
-def _find_token(ends: Sequence[tuple[int, int]], token_id: int | None) -> int | None:
-    return next((place for place, id_ in ends if id_ == token_id), None)
+def _find_token(special_ids: Sequence[tuple[int, int]], token_id: int | None) -> int | None:
+    return next((position for position, id_ in special_ids if id_ == token_id), None)
 
 
-class ReachedError(Exception):
-    """Raised when the highest needed layer is computed, to stop the forward pass."""
+class TopLayerReachedError(Exception):
+    """Raised in a hook to stop the forward pass after the highest needed layer."""
 
 
 def _register_hooks(
@@ -69,29 +71,29 @@ def _register_hooks(
 ) -> list[RemovableHandle]:
     """Register hooks that pass each hidden state of `layers` to `visit`.
 
-    The forward pass stops after the highest layer with ReachedError.
+    The highest layer raises TopLayerReachedError, which ends the forward pass.
     """
     highest = max(layers)
     calls = 0
 
-    def show(layer: int, state: torch.Tensor) -> None:
+    def report_state(layer: int, state: torch.Tensor) -> None:
         if layer in layers:
             visit(layer, state.transpose(0, 1) if pieces_first else state)
         if layer == highest:
-            raise ReachedError
+            raise TopLayerReachedError
 
-    def show_input(_: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def report_input(_: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if calls == 0:
-            show(0, positional[0] if positional else keywords["hidden_states"])
+            report_state(0, positional[0] if positional else keywords["hidden_states"])
 
-    def show_output(_: Any, __: Any, output: Any) -> None:
+    def report_output(_: Any, __: Any, output: Any) -> None:
         nonlocal calls
         calls += 1
-        show(calls, output[0] if isinstance(output, tuple) else output)
+        report_state(calls, output[0] if isinstance(output, tuple) else output)
 
     return [
-        modules[0].register_forward_pre_hook(show_input, with_kwargs=True),
-        *(module.register_forward_hook(show_output) for module in modules),
+        modules[0].register_forward_pre_hook(report_input, with_kwargs=True),
+        *(module.register_forward_hook(report_output) for module in modules),
     ]
 
 
@@ -129,7 +131,7 @@ class Backbone(PairReader):
         # Some parameters do not follow the requested type, such as in XLNet's attention.
         self.model: Any = model.train(training).to(self.device, getattr(torch, dtype))
         if hasattr(model.config, "use_mems_eval"):
-            # XLNet would keep the states of every layer for the next text.
+            # Otherwise XLNet keeps the states of every layer for the next text.
             model.config.use_mems_eval = False
         if not training:
             pack_linear(self.model)
@@ -145,7 +147,7 @@ class Backbone(PairReader):
         self.max_length = min(self.positions, int(self._tokenizer.model_max_length))
         self.special = read_special_tokens(self._tokenizer)
         self.pads_left = self._tokenizer.padding_side == "left"
-        self._pad = int(self._tokenizer.pad_token_id or 0)
+        self._padding_id = int(self._tokenizer.pad_token_id or 0)
 
     def register_layers(self, layers: Collection[int]) -> None:
         """Register the hidden states that an encoder reads; see `SharedBackbone`."""
@@ -153,10 +155,12 @@ class Backbone(PairReader):
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
         """Return the word-piece ids of each text with special tokens, cut to `max_length` ids."""
         truncation = {"truncation": max_length is not None, "max_length": max_length}
-        ids: list[list[int]] = self._read(texts, **truncation)["input_ids"] if texts else []
+        ids: list[list[int]] = (
+            self._call_tokenizer(texts, **truncation)["input_ids"] if texts else []
+        )
         return ids
 
-    def _read(self, texts: Sequence[str], **options: Any) -> Any:
+    def _call_tokenizer(self, texts: Sequence[str], **options: Any) -> Any:
         ids_only = {
             "return_attention_mask": False,
             "return_token_type_ids": False,
@@ -187,7 +191,7 @@ class Backbone(PairReader):
         """Return the ids of whole texts and their offsets, (0, 0) for special tokens."""
         if not texts:
             return [], []
-        encoded = self._read(texts, return_offsets_mapping=True)
+        encoded = self._call_tokenizer(texts, return_offsets_mapping=True)
         special = self.special
         # Only special tokens around the text get (0, 0); [UNK] keeps the offsets of its text.
         for row in encoded["offset_mapping"]:
@@ -207,18 +211,18 @@ class Backbone(PairReader):
         lengths = [len(row) for row in ids]
         longest = max(lengths)
         highest = max(map(max, ids))
-        embedded = self.model.get_input_embeddings().num_embeddings
-        if highest >= embedded:
+        embedding_count = self.model.get_input_embeddings().num_embeddings
+        if highest >= embedding_count:
             raise ModelError(
                 f"{self._path}: the tokenizer has the word piece {highest:,}, but the model has "
-                f"vectors of {embedded:,}; copy, download or save the model again"
+                f"vectors of {embedding_count:,}; copy, download or save the model again"
             )
-        rows = [list(row) + [self._pad] * (longest - len(row)) for row in ids]
+        rows = [list(row) + [self._padding_id] * (longest - len(row)) for row in ids]
         inputs = {"input_ids": torch.tensor(rows, device=self.device)}
         sizes = torch.tensor(lengths, device=self.device)
         if min(lengths) < longest:
-            places = torch.arange(longest, device=self.device)
-            inputs["attention_mask"] = (places < sizes[:, None]).long()
+            positions = torch.arange(longest, device=self.device)
+            inputs["attention_mask"] = (positions < sizes[:, None]).long()
         if self.special.types and not types:
             types = [self.special.token_types(length) for length in lengths]
         if types and "token_type_ids" in self._tokenizer.model_input_names:
@@ -235,7 +239,7 @@ class Backbone(PairReader):
 
         states: list[tuple[int, torch.Tensor]] = []
         with torch.autocast(self.device.type, torch.bfloat16):
-            self._run(batch, layers, lambda *seen: states.append(seen))
+            self._run(batch, layers, lambda *arguments: states.append(arguments))
         # `visit` runs in full precision.
         for layer, state in states:
             visit(layer, state)
@@ -251,7 +255,7 @@ class Backbone(PairReader):
         # cycle with its traceback, which keeps the tensors of every layer.
         try:
             self.model(**batch.inputs)
-        except ReachedError:
+        except TopLayerReachedError:
             pass
         finally:
             for handle in handles:
@@ -265,15 +269,15 @@ class Backbone(PairReader):
         import torch
 
         states: torch.Tensor = self.model(**batch.inputs).last_hidden_state
-        place = self.special.cls or 0
-        places = batch.lengths + place if place < 0 else torch.zeros_like(batch.lengths)
-        return states[torch.arange(len(places), device=states.device), places]
+        position = self.special.cls or 0
+        positions = batch.lengths + position if position < 0 else torch.zeros_like(batch.lengths)
+        return states[torch.arange(len(positions), device=states.device), positions]
 
     def save(self, folder: Path, model: Any = None, window: int | None = None) -> None:
         """Write model and tokenizer in the format of transformers, weights as safetensors.
 
-        `model`, which contains the backbone's own model, is written in its place. `window` is
-        stored with the tokenizer.
+        If `model` is given, it is written instead of the backbone's own model, which it contains.
+        `window` is stored with the tokenizer.
         """
         if not self._trainable:
             raise ConfigError("a model that was not loaded for training cannot be saved")
@@ -332,7 +336,7 @@ def _load_pretrained(
     import torch
     import transformers
 
-    _require_plausible(folder)
+    _require_plausible_sizes(folder)
     trainable: dict[str, Any] = {}
     if training:
         # Attention with a fast gradient. Its dropout would cost a fifth of the time.
@@ -358,7 +362,7 @@ def _load_pretrained(
         raise
     except Exception as error:
         # The libraries raise various errors for damaged files.
-        reason = " ".join(str(error).split())[:_REASON] or type(error).__name__
+        reason = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
         raise ModelError(f"{folder.path}: the model cannot be loaded: {reason}") from error
     if model.config.is_encoder_decoder or not hasattr(model.config, "hidden_size"):
         raise ModelError(
@@ -369,11 +373,11 @@ def _load_pretrained(
     return tokenizer, model, report
 
 
-def _require_plausible(folder: ModelFolder) -> None:
+def _require_plausible_sizes(folder: ModelFolder) -> None:
     """Refuse sizes in config.json that exceed the weights, before memory is allocated."""
     config = folder.config
     stored = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
-    layers, width, words = (
+    layers, width, embeddings = (
         # Null means the same as a missing key.
         max((config.get(name) or 1 for name in names), default=1)
         for names in (LAYERS, WIDTHS, ("vocab_size",))
@@ -382,18 +386,19 @@ def _require_plausible(folder: ModelFolder) -> None:
         # Unknown architectures may compute positions.
         for name in ("max_position_embeddings", "type_vocab_size"):
             rows = config.get(name)
-            words += rows if isinstance(rows, int) and rows > 0 else 0
+            embeddings += rows if isinstance(rows, int) and rows > 0 else 0
     # ALBERT stores one layer. A number takes at least one byte.
-    shared = config.get("model_type") == "albert"
-    numbers = max(
-        width * width * (1 if shared else layers), words * (config.get("embedding_size") or width)
+    shares_layers = config.get("model_type") == "albert"
+    least_bytes = max(
+        width * width * (1 if shares_layers else layers),
+        embeddings * (config.get("embedding_size") or width),
     )
-    if 0 < stored < numbers or (shared and layers > _MOST_LAYERS):
+    if 0 < stored < least_bytes or (shares_layers and layers > _MOST_SHARED_LAYERS):
         raise ModelError(
             f"{folder.path}: the model cannot be loaded: the weights do not fit config.json: "
             f"{layers:,} layers of width "
-            f"{width:,} and {words:,} embeddings do not fit into {stored:,} bytes of safetensors; "
-            "copy, download or save the model again"
+            f"{width:,} and {embeddings:,} embeddings do not fit into {stored:,} bytes of "
+            "safetensors; copy, download or save the model again"
         )
 
 
@@ -403,13 +408,13 @@ def _attention_dropout(folder: ModelFolder) -> dict[str, Any]:
 
 
 def _require_weights(folder: ModelFolder, report: dict[str, Any]) -> None:
-    """Refuse missing weights, which transformers makes up at random; a pooler may miss them."""
+    """Refuse missing weights, which transformers draws at random; a pooler's may be missing."""
     missing = [str(name) for name in report["missing_keys"] if not str(name).startswith("pooler.")]
     misshapen = [str(name) for name, *_ in report["mismatched_keys"]]
-    for what, names in (("are missing", missing), ("have another shape", misshapen)):
+    for fault, names in (("are missing", missing), ("have another shape", misshapen)):
         if names:
             raise ModelError(
-                f"{folder.path}: the weights do not fit config.json: {len(names)} tensors {what}, "
+                f"{folder.path}: the weights do not fit config.json: {len(names)} tensors {fault}, "
                 f"such as {min(names)}; copy, download or save the model again"
             )
 
@@ -420,14 +425,14 @@ def _quiet_transformers() -> Iterator[None]:
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
-    bars = logging.is_progress_bar_enabled()
+    has_progress_bar = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
-        if bars:
+        if has_progress_bar:
             logging.enable_progress_bar()
 
 
@@ -443,14 +448,14 @@ def pack_linear(model: Any) -> None:
     names = ("_linear_pointwise", "_reorder_linear_weight", "_is_mkldnn_bf16_supported")
     if model.device.type != "cpu" or not all(hasattr(operators, name) for name in names):
         return
-    packed = [torch.float32, *[torch.bfloat16] * operators._is_mkldnn_bf16_supported()]
-    if model.dtype not in packed:
+    packable_dtypes = [torch.float32, *[torch.bfloat16] * operators._is_mkldnn_bf16_supported()]
+    if model.dtype not in packable_dtypes:
         return
 
     class PackedLinear(torch.nn.Module):
         def __init__(self, linear: torch.nn.Linear) -> None:
             super().__init__()
-            self.weight = operators._reorder_linear_weight(linear.weight.detach(), _ROWS)
+            self.weight = operators._reorder_linear_weight(linear.weight.detach(), _PACKED_ROWS)
             self.bias = None if linear.bias is None else linear.bias.detach()
 
         def forward(self, vectors: torch.Tensor) -> torch.Tensor:

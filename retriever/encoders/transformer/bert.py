@@ -24,36 +24,36 @@ from numpy.typing import NDArray
 from retriever.encoders.model_folders import ModelFolder
 
 Floats = NDArray[np.float32]
-_FILE = "model.safetensors"
-_WORDS = "embeddings.word_embeddings.weight"
+_WEIGHTS_FILE = "model.safetensors"
+_WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
 _HEADER_LENGTH = 8
 # Id of MPNet's padding token. Its configuration may name another.
-_MPNET_PADDING = 1
+_MPNET_PADDING_ID = 1
 # Names of the parts of a layer in the two architectures.
 _PARTS: dict[str, dict[str, str]] = {
     "bert": {
         "query": "attention.self.query",
         "key": "attention.self.key",
         "value": "attention.self.value",
-        "mixed": "attention.output.dense",
-        "mixed_norm": "attention.output.LayerNorm",
+        "attention_output": "attention.output.dense",
+        "attention_norm": "attention.output.LayerNorm",
     },
     "mpnet": {
         "query": "attention.attn.q",
         "key": "attention.attn.k",
         "value": "attention.attn.v",
-        "mixed": "attention.attn.o",
-        "mixed_norm": "attention.LayerNorm",
+        "attention_output": "attention.attn.o",
+        "attention_norm": "attention.LayerNorm",
     },
 }
-_COMMON = {
-    "inner": "intermediate.dense",
-    "outer": "output.dense",
-    "outer_norm": "output.LayerNorm",
+_COMMON_PARTS = {
+    "intermediate": "intermediate.dense",
+    "output": "output.dense",
+    "output_norm": "output.LayerNorm",
 }
-# Buckets of distances, and the distance of the last bucket; fixed by MPNet.
+# Number of distance buckets, and the distance from which the last one is used; fixed by MPNet.
 _BUCKETS = 32
-_FARTHEST = 128
+_LARGEST_DISTANCE = 128
 Integers = NDArray[np.int64]
 # Coefficients of erf(x) = x P(x²) / Q(x²) on [-4, 4]; beyond, it is ±1 in single precision. They
 # are a reweighted least-squares fit with an error below 5e-7.
@@ -73,9 +73,9 @@ _DENOMINATOR = (
     0.0012163607170805335,
     3.748093877220526e-05,
 )
-_ENDS = np.float32(4)
-# Held while the number of BLAS threads is changed.
-_BUSY = threading.Lock()
+_ERF_LIMIT = np.float32(4)
+# Protects the number of BLAS threads, which is global.
+_BLAS_LOCK = threading.Lock()
 
 
 class UnsupportedModelError(Exception):
@@ -93,41 +93,41 @@ class Affine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """One transformer layer with its norms after each residual sum."""
+    """One transformer layer: attention and feed-forward, each with a layer norm after it."""
 
     query: Affine
     key: Affine
     value: Affine
-    mixed: Affine
-    mixed_norm: Affine
-    inner: Affine
-    outer: Affine
-    outer_norm: Affine
+    attention_output: Affine
+    attention_norm: Affine
+    intermediate: Affine
+    output: Affine
+    output_norm: Affine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
     """The weights of a model and the sizes that hidden states depend on."""
 
-    words: Floats
-    positions: Floats
-    types: Floats | None
+    words: Floats  # (word pieces, width) embeddings.
+    positions: Floats  # (positions, width) embeddings.
+    types: Floats | None  # (token types, width) embeddings; None in MPNet.
     norm: Affine
     layers: tuple[Layer, ...]
-    heads: int
-    epsilon: float
+    heads: int  # Number of attention heads.
+    epsilon: float  # Of the layer norms.
     width: int  # Components of a hidden state.
-    longest: int  # Number of positions for word pieces.
+    max_pieces: int  # Maximum number of word pieces of a text.
     padding: int | None  # Id of the padding token, if it shifts positions.
     distances: Floats | None  # (buckets, heads) attention bias for the distance of pieces.
 
-    def places(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the (texts, pieces) rows of `positions` for ids of that shape."""
+    def position_rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for (texts, pieces) ids the row in `positions` of each piece."""
         if self.padding is None:
             return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
-        real = ids != self.padding
-        counted: NDArray[np.int64] = np.cumsum(real, axis=1) * real + self.padding
-        return counted
+        is_token = ids != self.padding
+        rows: NDArray[np.int64] = np.cumsum(is_token, axis=1) * is_token + self.padding
+        return rows
 
 
 def read_weights(folder: ModelFolder) -> Weights:
@@ -143,14 +143,14 @@ def read_weights(folder: ModelFolder) -> Weights:
     ):
         raise UnsupportedModelError("another architecture than that of a BERT or an MPNet")
     try:
-        return _weights(map_tensors(folder.path / _FILE), config, kind)
+        return _assemble_weights(map_tensors(folder.path / _WEIGHTS_FILE), config, kind)
     except (KeyError, ValueError, TypeError, StopIteration, ArithmeticError) as error:
         raise UnsupportedModelError(f"{folder.path}: {error!r}") from error
 
 
 def read_pooler(folder: ModelFolder, width: int) -> tuple[Floats, Floats]:
     """Return the (width, width) weights and (width,) bias of a model's pooler."""
-    tensors = map_tensors(folder.path / _FILE)
+    tensors = map_tensors(folder.path / _WEIGHTS_FILE)
     suffix = "pooler.dense.weight"
     name = next((tensor for tensor in tensors if tensor.endswith(suffix)), None)
     if name is None or tensors[name].shape != (width, width):
@@ -177,62 +177,71 @@ def map_tensors(path: Path) -> dict[str, Floats]:
     return tensors
 
 
-def _weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -> Weights:
-    prefix = next(name for name in tensors if name.endswith(_WORDS)).removesuffix(_WORDS)
+def _assemble_weights(tensors: dict[str, Floats], config: Mapping[str, Any], kind: str) -> Weights:
+    prefix = next(name for name in tensors if name.endswith(_WORD_EMBEDDINGS)).removesuffix(
+        _WORD_EMBEDDINGS
+    )
     width = int(config["hidden_size"])
     heads = int(config["num_attention_heads"])
-    inner = int(config["intermediate_size"])
+    intermediate_width = int(config["intermediate_size"])
     depth = int(config["num_hidden_layers"])
 
-    def affine(name: str, *shape: int) -> Affine:
+    def read_affine(name: str, *shape: int) -> Affine:
         weight, bias = (tensors[f"{prefix}{name}.{part}"] for part in ("weight", "bias"))
         if weight.shape != shape or bias.shape != shape[:1]:
             raise ValueError(f"{name}: expected shape {shape}, found {weight.shape}, {bias.shape}")
         return Affine(name, weight, bias)
 
-    shapes: dict[str, tuple[int, ...]] = {"inner": (inner, width), "outer": (width, inner)}
-    shapes |= {"mixed_norm": (width,), "outer_norm": (width,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "intermediate": (intermediate_width, width),
+        "output": (width, intermediate_width),
+    }
+    shapes |= {"attention_norm": (width,), "output_norm": (width,)}
     layers = []
     for number in range(depth):
         parts = {
-            part: affine(f"encoder.layer.{number}.{place}", *shapes.get(part, (width, width)))
-            for part, place in (_PARTS[kind] | _COMMON).items()
+            part: read_affine(
+                f"encoder.layer.{number}.{tensor_name}", *shapes.get(part, (width, width))
+            )
+            for part, tensor_name in (_PARTS[kind] | _COMMON_PARTS).items()
         }
         layers.append(Layer(**parts))
     if width % heads:
         raise ValueError(f"{heads} attention heads do not divide the width {width}")
-    relative = kind == "mpnet"
-    table_names = ("word", "position") if relative else ("word", "position", "token_type")
+    has_distance_bias = kind == "mpnet"
+    table_names = ("word", "position") if has_distance_bias else ("word", "position", "token_type")
     tables = {
         table: tensors[f"{prefix}embeddings.{table}_embeddings.weight"] for table in table_names
     }
-    distances = tensors[f"{prefix}encoder.relative_attention_bias.weight"] if relative else None
-    rows = [table.shape[1:] for table in tables.values()]
-    if set(rows) != {(width,)} or (distances is not None and distances.shape[1:] != (heads,)):
-        raise ValueError(f"embeddings of width {width} are expected, found {rows}")
+    distances = (
+        tensors[f"{prefix}encoder.relative_attention_bias.weight"] if has_distance_bias else None
+    )
+    row_shapes = [table.shape[1:] for table in tables.values()]
+    if set(row_shapes) != {(width,)} or (distances is not None and distances.shape[1:] != (heads,)):
+        raise ValueError(f"embeddings of width {width} are expected, found {row_shapes}")
     return Weights(
         words=tables["word"],
         positions=tables["position"],
         types=tables.get("token_type"),
-        norm=affine("embeddings.LayerNorm", width),
+        norm=read_affine("embeddings.LayerNorm", width),
         layers=tuple(layers),
         heads=heads,
         epsilon=float(config.get("layer_norm_eps", 1e-12)),
         width=width,
-        longest=len(tables["position"]) - (_MPNET_PADDING + 1 if relative else 0),
-        padding=_MPNET_PADDING if relative else None,
+        max_pieces=len(tables["position"]) - (_MPNET_PADDING_ID + 1 if has_distance_bias else 0),
+        padding=_MPNET_PADDING_ID if has_distance_bias else None,
         distances=distances,
     )
 
 
 def hidden_states(
-    operations: Any, weights: Weights, ids: Any, places: Any, types: Any, bias: Any
+    operations: Any, weights: Weights, ids: Any, position_rows: Any, types: Any, bias: Any
 ) -> Iterator[Any]:
     """Yield each hidden state, (texts, pieces, width), from the embeddings up.
 
     `operations` is a backend, such as `NumPyEngine`. It makes arrays or nodes of a graph.
     """
-    states = operations.rows(weights.words, ids) + operations.rows(weights.positions, places)
+    states = operations.rows(weights.words, ids) + operations.rows(weights.positions, position_rows)
     if weights.types is not None:
         states = states + operations.rows(weights.types, types)
     states = operations.norm(states, weights.norm, weights.epsilon)
@@ -241,12 +250,12 @@ def hidden_states(
         query = operations.linear(states, layer.query)
         key = operations.linear(states, layer.key)
         value = operations.linear(states, layer.value)
-        mixed = operations.attention(query, key, value, weights.heads, bias)
-        states = operations.linear(mixed, layer.mixed) + states
-        states = operations.norm(states, layer.mixed_norm, weights.epsilon)
-        inner = operations.gelu(operations.linear(states, layer.inner))
-        states = operations.linear(inner, layer.outer) + states
-        states = operations.norm(states, layer.outer_norm, weights.epsilon)
+        attended = operations.attention(query, key, value, weights.heads, bias)
+        states = operations.linear(attended, layer.attention_output) + states
+        states = operations.norm(states, layer.attention_norm, weights.epsilon)
+        intermediate = operations.gelu(operations.linear(states, layer.intermediate))
+        states = operations.linear(intermediate, layer.output) + states
+        states = operations.norm(states, layer.output_norm, weights.epsilon)
         yield states
 
 
@@ -258,7 +267,7 @@ def distance_buckets(longest: int) -> NDArray[np.int64]:
     exact = half // 2
     lengths = np.abs(distances)
     # In single precision, like the training of the model.
-    scale = np.float32(half - exact) / np.float32(math.log(_FARTHEST / exact))
+    scale = np.float32(half - exact) / np.float32(math.log(_LARGEST_DISTANCE / exact))
     far_buckets = np.log(np.maximum(lengths, 1).astype(np.float32) / np.float32(exact)) * scale
     capped = np.minimum(exact + far_buckets.astype(np.int64), half - 1)
     buckets = np.where(lengths < exact, lengths, capped)
@@ -266,7 +275,7 @@ def distance_buckets(longest: int) -> NDArray[np.int64]:
 
 
 @cache
-def _blas() -> Any:
+def _blas_controller() -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas")
@@ -275,30 +284,31 @@ def _blas() -> Any:
 def _distance_bias(distances: Floats, pieces: int) -> Floats:
     """Return the (1, heads, pieces, pieces) attention bias for distances."""
     table = distances[distance_buckets(pieces)]
-    place = np.arange(pieces)
-    away = place[None, :] - place[:, None] + (pieces - 1)
-    return np.ascontiguousarray(table[away].transpose(2, 0, 1)[None])
+    positions = np.arange(pieces)
+    offsets = positions[None, :] - positions[:, None] + (pieces - 1)
+    return np.ascontiguousarray(table[offsets].transpose(2, 0, 1)[None])
 
 
 def gelu(values: Floats) -> Floats:
     """Replace each value x by the exact GELU, x / 2 * (1 + erf(x / √2)), in place."""
     erf = values * np.float32(math.sqrt(0.5))
-    erf = np.clip(erf, -_ENDS, _ENDS, out=erf)
+    erf = np.clip(erf, -_ERF_LIMIT, _ERF_LIMIT, out=erf)
     squares = erf * erf
     polynomial = np.empty_like(squares)
-    for coefficients, operate in ((_NUMERATOR, np.multiply), (_DENOMINATOR, np.divide)):
+    for coefficients, apply in ((_NUMERATOR, np.multiply), (_DENOMINATOR, np.divide)):
         np.multiply(squares, np.float32(coefficients[-1]), out=polynomial)
         for coefficient in coefficients[-2:0:-1]:
             polynomial += np.float32(coefficient)
             polynomial *= squares
         polynomial += np.float32(coefficients[0])
-        operate(erf, polynomial, out=erf)
+        apply(erf, polynomial, out=erf)
     erf += 1
     values *= erf
     values *= np.float32(0.5)
     return values
 
 
+# Function of a linear layer and its input.
 Watch = Callable[[Affine, Floats], None]
 
 
@@ -315,7 +325,8 @@ class HiddenStates:
 class NumPyEngine:
     """The forward pass in NumPy, one text at a time, in single precision, on one core.
 
-    For few word pieces, the threads of OpenBLAS would wait tens of milliseconds for each other.
+    One core, because for few word pieces the threads of OpenBLAS wait tens of milliseconds for
+    each other.
     `norm` and `gelu` overwrite their argument. `watch` is called with the input of each linear
     layer.
     """
@@ -342,9 +353,9 @@ class NumPyEngine:
             if weights.distances is not None:
                 bias = _distance_bias(weights.distances, len(pieces))
             # One call at a time, since the number of threads is global in the library.
-            with _BUSY, _blas().limit(limits=1):
-                places = weights.places(batch)
-                states = hidden_states(self, weights, batch, places, batch_types, bias)
+            with _BLAS_LOCK, _blas_controller().limit(limits=1):
+                position_rows = weights.position_rows(batch)
+                states = hidden_states(self, weights, batch, position_rows, batch_types, bias)
                 computed = list(islice(states, self.layers[-1] + 1))
             selected = [computed[layer] for layer in self.layers]
             yield HiddenStates(np.array([row]), np.array([len(pieces)]), selected)
@@ -382,5 +393,5 @@ class NumPyEngine:
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=-1, keepdims=True)
-        mixed = (scores @ value).transpose(0, 2, 1, 3)
-        return np.ascontiguousarray(mixed, np.float32).reshape(texts, pieces, width)
+        attended = (scores @ value).transpose(0, 2, 1, 3)
+        return np.ascontiguousarray(attended, np.float32).reshape(texts, pieces, width)

@@ -58,11 +58,12 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 HeadLayer = Callable[[Floats], Floats]
-_UNLIMITED = 10**9
-# Least cosine between vectors in float32 and in another default format.
-_FAITHFUL = 0.9995
+# Count of pieces that stands for any larger number.
+_MOST_COUNTED_PIECES = 10**9
+# Another default number format is used only if its vectors have this cosine to float32.
+_LEAST_COSINE = 0.9995
 # Window in word pieces of a model without a limit of positions.
-_USUAL_WINDOW = 512
+_DEFAULT_WINDOW = 512
 
 
 def _sigmoid(values: Floats) -> Floats:
@@ -100,7 +101,7 @@ class LightModel(PieceModel):
         if self._tokenizer.highest_id >= len(self._weights.words):
             raise UnsupportedModelError("a word piece that has no vector")
         self._settings = settings
-        # None until the default format is chosen, when OpenVINO is first used.
+        # The number format; None until OpenVINO is first used and the default is chosen.
         self._format: Dtype | None = None if automatic else settings.number_format
         self._is_automatic = automatic
         self._fuser = fuser
@@ -113,13 +114,15 @@ class LightModel(PieceModel):
         elif settings.head:
             self._head.append(_affine(*read_pooler(folder, self.dimensions), np.tanh))
         self._folder = folder
-        self._loading = threading.Lock()
+        # Protects the loading of the engines below.
+        self._lock = threading.Lock()
         self._torch: TransformerModel | None = None
+        # The id of the process that made the engine, and the engine.
         self._openvino: tuple[int, OpenVINOEngine] | None = None
-        self._inherited: tuple[int, OpenVINOEngine] | None = None
-        self._encoded = 0
+        self._inherited_openvino: tuple[int, OpenVINOEngine] | None = None
+        self._encoded_pieces = 0
         self.computed: set[tuple[Dtype, Engine]] = set()
-        self.max_length = min(self._weights.longest, self._tokenizer.max_length)
+        self.max_length = min(self._weights.max_pieces, self._tokenizer.max_length)
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Return (texts, dimensions) float32 vectors, not normalized."""
@@ -151,15 +154,15 @@ class LightModel(PieceModel):
 
     def _choose_engine(self, pieces: int) -> NumPyEngine | OpenVINOEngine | None:
         """Return the engine for the next texts, `pieces` word pieces in all; None for torch."""
-        self._encoded = min(self._encoded + pieces, _UNLIMITED)
-        engine = engine_for(self._settings, self._encoded)
-        compiled = self._compiled() if engine == "openvino" else None
+        self._encoded_pieces = min(self._encoded_pieces + pieces, _MOST_COUNTED_PIECES)
+        engine = engine_for(self._settings, self._encoded_pieces)
+        openvino = self._compiled() if engine == "openvino" else None
         if pieces:
-            own = self._settings.number_format if compiled is None else compiled.dtype
-            self.computed.add((own, engine))
+            dtype = self._settings.number_format if openvino is None else openvino.dtype
+            self.computed.add((dtype, engine))
         if engine == "numpy":
             return NumPyEngine(self._weights, self._fuser.layers)
-        return compiled
+        return openvino
 
     def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
         """Yield the vectors of all pieces, one batch after the other."""
@@ -173,49 +176,51 @@ class LightModel(PieceModel):
 
     def expect_many(self) -> None:
         """Use the bulk engine from the first text on."""
-        self._encoded = _UNLIMITED
+        self._encoded_pieces = _MOST_COUNTED_PIECES
 
     def in_float32(self) -> LightModel:
         """Return the model with float32 as default; NumPy and torch have no other default."""
         if not self._is_automatic or self._format == "float32" or not find_spec("openvino"):
             return self
-        twin = copy.copy(self)
-        twin._is_automatic = False
-        twin._format = "float32"
-        twin._loading = threading.Lock()
-        twin._openvino = None
-        twin._inherited = None
-        twin._encoded = 0
-        twin.computed = set()
-        return twin
+        copied_model = copy.copy(self)
+        copied_model._is_automatic = False
+        copied_model._format = "float32"
+        copied_model._lock = threading.Lock()
+        copied_model._openvino = None
+        copied_model._inherited_openvino = None
+        copied_model._encoded_pieces = 0
+        copied_model.computed = set()
+        return copied_model
 
     def in_torch(self) -> TransformerModel:
         """Return the same model in torch, loaded on first use."""
-        with self._loading:
+        with self._lock:
             if self._torch is None:
-                own = "float32" if self._settings.dtype == "int8" else self._settings.dtype
-                fuser = replace(self._fuser, settings=replace(self._settings, dtype=own))
+                dtype = "float32" if self._settings.dtype == "int8" else self._settings.dtype
+                fuser = replace(self._fuser, settings=replace(self._settings, dtype=dtype))
                 self._torch = _load_in_torch(self._folder, fuser, "cpu", None)
             return self._torch
 
     def _compiled(self) -> OpenVINOEngine:
         # The threads of an engine do not survive a fork.
-        with self._loading:
+        with self._lock:
             if self._openvino is None or self._openvino[0] != os.getpid():
                 # Keep the parent's engine: its destructor would wait for threads that are gone.
-                self._inherited = self._openvino
+                self._inherited_openvino = self._openvino
                 ranges = None
                 if self._format is None:
-                    self._format = self._faithful_format(native_format())
+                    self._format = self._choose_format(native_format())
                 if self._format == "int8":
-                    identity = self._folder.weights
-                    ranges = calibrate(self._weights, identity, self._tokenizer, self.max_length)
+                    weights_digest = self._folder.weights
+                    ranges = calibrate(
+                        self._weights, weights_digest, self._tokenizer, self.max_length
+                    )
                 engine = OpenVINOEngine(self._weights, self._fuser.layers, self._format, ranges)
                 self._openvino = os.getpid(), engine
             return self._openvino[1]
 
-    def _faithful_format(self, dtype: Dtype) -> Dtype:
-        """Return a number format if its vectors agree with float32; else float32, with a warning.
+    def _choose_format(self, dtype: Dtype) -> Dtype:
+        """Return `dtype` if its vectors agree with those in float32; else warn, and return float32.
 
         Agreement is measured when a model is first used; see `least_cosine`.
         """
@@ -236,11 +241,11 @@ class LightModel(PieceModel):
             encode_with_both,
             f"{self._folder.weights} {settings} {describe_engine(dtype, 'openvino')}",
         )
-        if cosine >= _FAITHFUL:
+        if cosine >= _LEAST_COSINE:
             return dtype
         warnings.warn(
             f"{self._settings.model}: in {dtype} the cosine of a text's vector to that in float32 "
-            f"is {cosine:.4f}, below {_FAITHFUL}: texts are encoded in float32; dtype={dtype} "
+            f"is {cosine:.4f}, below {_LEAST_COSINE}: texts are encoded in float32; dtype={dtype} "
             "encodes in it all the same",
             stacklevel=2,
         )
@@ -277,35 +282,37 @@ def resolve(requested: EncoderSettings, folder: ModelFolder) -> Fuser:
                 f"layers: the layers of a {folder.config.get('model_type')} model cannot be read "
                 "one by one; leave layers and fusion out, or name another model"
             )
-        fused: tuple[int, ...] = (1,)
+        fused_layers: tuple[int, ...] = (1,)
         resolved["layers"] = None
     elif requested.fusion == "sbert-wk":
         sbert_wk = SBERTWKSettings.of(requested, depth)
-        fused = tuple(range(sbert_wk.first_state, depth + 1))
+        fused_layers = tuple(range(sbert_wk.first_state, depth + 1))
         resolved |= sbert_wk.named()
     elif requested.layers is None:
-        fused = (depth,)
+        fused_layers = (depth,)
     else:
-        fused = resolve_layers(requested.layers, depth)
-        fused = fused if requested.fusion == "concat" else tuple(sorted(fused))
-        canonical = format_layers(fused, depth)
+        fused_layers = resolve_layers(requested.layers, depth)
+        fused_layers = fused_layers if requested.fusion == "concat" else tuple(sorted(fused_layers))
+        canonical = format_layers(fused_layers, depth)
         resolved["layers"] = None if canonical == "last" else canonical
     if sbert_wk is None:
         pooling = requested.pooling or model_settings.pooling
         resolved["pooling"] = None if pooling == model_settings.pooling == "mean" else pooling
-    if requested.fusion == "mean" or len(fused) == 1:
+    if requested.fusion == "mean" or len(fused_layers) == 1:
         resolved["fusion"] = None
-    return Fuser(replace(requested, **resolved), fused, tuple(sorted(fused)), sbert_wk)
+    return Fuser(
+        replace(requested, **resolved), fused_layers, tuple(sorted(fused_layers)), sbert_wk
+    )
 
 
-def _load(requested: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
-    folder = find_model(requested.model or DEFAULT_MODEL, download=loading.download)
+def _load(requested: EncoderSettings, context: LoadContext) -> tuple[EncoderSpec, EncoderModel]:
+    folder = find_model(requested.model or DEFAULT_MODEL, download=context.download)
     fuser = resolve(requested, folder)
     settings = fuser.settings
     model: LightModel | TransformerModel | None = None
     reason = "it runs in torch alone here"
-    if loading.backbone_of is None and settings.backend != "torch" and runs_on_cpu(loading.device):
-        automatic = (settings.dtype or loading.dtype) == "auto"
+    if context.backbone_of is None and settings.backend != "torch" and runs_on_cpu(context.device):
+        automatic = (settings.dtype or context.dtype) == "auto"
         try:
             model = LightModel(folder, fuser, automatic=automatic)
         except UnsupportedModelError as error:
@@ -317,13 +324,13 @@ def _load(requested: EncoderSettings, loading: LoadContext) -> tuple[EncoderSpec
                 f"backend: {folder.name} cannot run with {unsupported} ({reason}); leave "
                 "backend and dtype out"
             )
-        model = _load_in_torch(folder, fuser, loading.device, loading.backbone_of)
-    longest = model.max_length
-    window = settings.max_length or min(folder.settings.max_length or _USUAL_WINDOW, longest)
-    if not SHORTEST_WINDOW <= window <= longest:
+        model = _load_in_torch(folder, fuser, context.device, context.backbone_of)
+    max_pieces = model.max_length
+    window = settings.max_length or min(folder.settings.max_length or _DEFAULT_WINDOW, max_pieces)
+    if not SHORTEST_WINDOW <= window <= max_pieces:
         raise ConfigError(
             f"max-length: the model {folder.name} reads at least {SHORTEST_WINDOW} and at most "
-            f"{longest} pieces, found {window}"
+            f"{max_pieces} pieces, found {window}"
         )
     settings = replace(settings, max_length=window)
     return EncoderSpec(settings, folder.weights, model.dimensions), model

@@ -244,7 +244,7 @@ class OpenVINOEngine:
         lengths = np.array([len(row) for row in ids], np.int64)
         shape = len(ids), int(lengths.max())
         if len(ids) == 1 and self.dtype != "float32":
-            shape = 1, max(shape[1], min(_FILLED, self._weights.longest))
+            shape = 1, max(shape[1], min(_FILLED, self._weights.max_pieces))
         real = np.arange(shape[1]) < lengths[:, None]
         padded = np.zeros(shape, np.int64)
         padded[real] = np.concatenate(ids)
@@ -252,7 +252,7 @@ class OpenVINOEngine:
         if types is not None:
             kinds[real] = np.concatenate(types)
         bias = np.where(real, np.float32(0), np.float32(_PADDED))[:, None, None]
-        inputs = [padded, self._weights.places(padded).copy(), bias]
+        inputs = [padded, self._weights.position_rows(padded).copy(), bias]
         if self._weights.types is not None:
             inputs.append(kinds)
         return [openvino.Tensor(array, shared_memory=True) for array in inputs]

@@ -1,4 +1,4 @@
-"""Documents on their way to a commit: spans, terms and vectors, until a writer stores them."""
+"""Buffer of documents that wait for a commit, with their spans, terms and vectors."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ class PendingDocument:
     document: Document
     hash: bytes
     is_new: bool  # the index holds no document with that id
-    # Of each passage that is cut so far.
+    # Spans, terms and languages of the passages that have been cut so far, in order.
     spans: list[tuple[int, int]] = field(default_factory=list)
     terms: list[list[str]] = field(default_factory=list)
     languages: list[str] = field(default_factory=list)
-    # Vectors of its first passages, window by window: the digests of the texts, and (passages,
-    # dimensions) float32.
-    encoded: list[tuple[list[bytes], NDArray[np.float32]]] = field(default_factory=list)
-    # Number of these windows that the writer keeps until the document is complete.
-    kept_windows: int = 0
-    is_cut: bool = False  # into all its passages
+    # Windows of its first passages, in order: the digests of the texts, and their vectors,
+    # (passages, dimensions) float32.
+    encoded_windows: list[tuple[list[bytes], NDArray[np.float32]]] = field(default_factory=list)
+    # Number of these windows that the writer has stored for a run that resumes.
+    stored_windows: int = 0
+    is_cut: bool = False  # all its passages have spans
     is_truncated: bool = False
     is_superseded: bool = False  # by a later document with the same id
 
     @property
     def is_complete(self) -> bool:
         """Whether all its passages have vectors."""
-        encoded = sum(len(vectors) for _, vectors in self.encoded)
-        return self.is_cut and encoded == len(self.spans)
+        encoded_passages = sum(len(vectors) for _, vectors in self.encoded_windows)
+        return self.is_cut and encoded_passages == len(self.spans)
 
     def add_terms(
         self, spans: Sequence[tuple[int, int]], analyzer: Analyzer, settings: PassageSettings
@@ -98,8 +98,9 @@ class CommitBuffer:
         self._pending: dict[str, PendingDocument] = {}
         # New metadata of stored documents, by id.
         self._metadata: dict[str, dict[str, Any]] = {}
-        self._computed: set[str] = set()
-        # Since the last commit.
+        # Descriptions of how vectors were computed.
+        self._computations: set[str] = set()
+        # Counted since the last commit.
         self._characters = 0
         self._encoded_passages = 0
         self._committed_at = time.monotonic()
@@ -114,7 +115,7 @@ class CommitBuffer:
         self._metadata[id_] = metadata
 
     def discard(self, id_: str) -> None:
-        """Drop what an earlier document with this id would have committed."""
+        """Drop uncommitted changes to the document with this id; a later one replaces it."""
         self._metadata.pop(id_, None)
         earlier = self._pending.pop(id_, None)
         if earlier is not None:
@@ -123,7 +124,7 @@ class CommitBuffer:
     def count_encoded(self, passages: int, computed: Iterable[str] = ()) -> None:
         """Count passages that have vectors, and note how these were computed."""
         self._encoded_passages += passages
-        self._computed.update(computed)
+        self._computations.update(computed)
 
     @property
     def room(self) -> int:
@@ -149,10 +150,10 @@ class CommitBuffer:
         )
 
     def commit(self) -> None:
-        """Commit complete documents; let the writer keep the vectors of the others."""
-        self._save_computed()
+        """Commit complete documents; store the vectors of incomplete ones for a later run."""
+        self._save_computations()
         wrote_segment = self._commit_complete()
-        self._keep_vectors()
+        self._store_partial_vectors()
         self._characters = 0
         self._encoded_passages = 0
         self._committed_at = time.monotonic()
@@ -160,44 +161,48 @@ class CommitBuffer:
             self.has_segment = True
             self._writer.merge(self._stage)
 
-    def _save_computed(self) -> None:
+    def _save_computations(self) -> None:
         """Store how the vectors were computed."""
-        stored = self._writer.setting(COMPUTED, [])
-        new = sorted(self._computed.difference(stored))
-        if new:
-            self._writer.record(COMPUTED, [*stored, *new])
+        stored_computations = self._writer.setting(COMPUTED, [])
+        new_computations = sorted(self._computations.difference(stored_computations))
+        if new_computations:
+            self._writer.record(COMPUTED, [*stored_computations, *new_computations])
 
     def _commit_complete(self) -> bool:
         """Commit complete documents and metadata; return whether a segment was written."""
-        complete = [pending for pending in self._pending.values() if pending.is_complete]
+        documents = [pending for pending in self._pending.values() if pending.is_complete]
         wrote_segment = False
-        self.committed_passages += sum(len(pending.spans) for pending in complete)
-        if complete or self._metadata:
-            vectors = [part for pending in complete for _, part in pending.encoded]
+        self.committed_passages += sum(len(pending.spans) for pending in documents)
+        if documents or self._metadata:
+            vectors = [
+                window_vectors
+                for pending in documents
+                for _, window_vectors in pending.encoded_windows
+            ]
             wrote_segment = self._writer.commit(
-                [pending.new_document() for pending in complete],
+                [pending.new_document() for pending in documents],
                 np.concatenate(vectors) if vectors else np.empty((0, 0), np.float32),
-                [terms for pending in complete for terms in pending.terms],
+                [terms for pending in documents for terms in pending.terms],
                 self._metadata,
             )
-            _count_committed(self._report, complete, self._metadata)
-            if any(pending.kept_windows for pending in complete):
+            _count_committed(self._report, documents, self._metadata)
+            if any(pending.stored_windows for pending in documents):
                 self._writer.delete_partial_vectors()
-        # Only now: if the commit is interrupted, the next one tries it again.
-        for pending in complete:
+        # Removed after the commit, so that the next one retries an interrupted commit.
+        for pending in documents:
             del self._pending[pending.document.id]
         self._metadata = {}
         return wrote_segment
 
-    def _keep_vectors(self) -> None:
-        """Let the writer keep new vectors of incomplete documents, for a run that resumes."""
+    def _store_partial_vectors(self) -> None:
+        """Store new vectors of incomplete documents, for a run that resumes."""
         for pending in self._pending.values():
-            new_windows = pending.encoded[pending.kept_windows :]
+            new_windows = pending.encoded_windows[pending.stored_windows :]
             if new_windows:
                 digests = [digest for window, _ in new_windows for digest in window]
                 vectors = np.concatenate([vectors for _, vectors in new_windows])
                 self._writer.store_partial_vectors(digests, vectors)
-                pending.kept_windows = len(pending.encoded)
+                pending.stored_windows = len(pending.encoded_windows)
 
 
 def _count_committed(

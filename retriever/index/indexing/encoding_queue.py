@@ -1,4 +1,4 @@
-"""Passages that wait for the encoder, in windows whose texts it can sort by length."""
+"""Queue of passages to encode, taken in windows so that the encoder can sort by length."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Seconds that encoding a window may take, so that a slow encoder does not delay a commit.
 _WINDOW_SECONDS = 20.0
-# Share of a full window that the first one has, before the speed of the encoder is known.
-_FIRST_WINDOW = 1 / 16
+# Size of the first window as a share of a full one: the encoder's speed is still unknown.
+_FIRST_WINDOW_SHARE = 1 / 16
 
 
 class _WaitingPassage(NamedTuple):
@@ -56,26 +56,26 @@ class EncodingQueue:
         self._settings = settings
         self._progress = progress
         self._report = report
-        self._waiting: deque[_WaitingPassage] = deque()
+        self._waiting_passages: deque[_WaitingPassage] = deque()
         self._waiting_pieces = 0
-        self._window_pieces = max(1, int(settings.window_pieces * _FIRST_WINDOW))
-        # By digest.
+        self._window_pieces = max(1, int(settings.window_pieces * _FIRST_WINDOW_SHARE))
+        # Digest of a text to its vector.
         self._vectors: dict[bytes, NDArray[np.float32]] = {}
 
     def __len__(self) -> int:
         """Return the number of passages that wait."""
-        return len(self._waiting)
+        return len(self._waiting_passages)
 
     def put(self, pending: PendingDocument, digest: bytes, pieces: Any) -> None:
         """Add the next passage of a document."""
-        self._waiting.append(_WaitingPassage(pending, digest, pieces))
+        self._waiting_passages.append(_WaitingPassage(pending, digest, pieces))
         self._waiting_pieces += len(pieces)
 
     def has_full_window(self) -> bool:
         """Whether a whole window waits."""
         return (
             self._waiting_pieces >= self._window_pieces
-            or len(self._waiting) >= self._settings.window_passages
+            or len(self._waiting_passages) >= self._settings.window_passages
         )
 
     def remember_vectors(self, vectors: Mapping[bytes, NDArray[np.float32]]) -> None:
@@ -83,7 +83,7 @@ class EncodingQueue:
         self._vectors.update(vectors)
 
     def forget_vectors(self) -> None:
-        """Forget the vectors of encoded texts, as at a commit."""
+        """Forget the vectors of encoded texts, for instance after a commit."""
         self._vectors = {}
 
     def encode_window(self, room: int) -> int:
@@ -95,18 +95,18 @@ class EncodingQueue:
         window = self._take_window(max(1, min(self._settings.window_passages, room)))
         if not window:
             return 0
-        pieces = {
+        new_pieces = {
             passage.digest: passage.pieces
             for passage in window
             if passage.digest not in self._vectors
         }
-        stored_vectors = self._writer.partial_vectors(list(pieces))
+        stored_vectors = self._writer.partial_vectors(list(new_pieces))
         for digest, vector in stored_vectors.items():
             self._vectors[digest] = vector
-            del pieces[digest]
-        self._report.repeated += len(window) - len(pieces) - len(stored_vectors)
-        vectors = self._encode(pieces)
-        if len(pieces) < len(window):
+            del new_pieces[digest]
+        self._report.repeated += len(window) - len(new_pieces) - len(stored_vectors)
+        vectors = self._encode(new_pieces)
+        if len(new_pieces) < len(window):
             vectors = np.stack([self._vectors[passage.digest] for passage in window])
         row = find_unbounded(vectors)
         if row is not None:
@@ -116,7 +116,7 @@ class EncodingQueue:
         start = 0
         for pending, passages in groupby(window, attrgetter("pending")):
             digests = [passage.digest for passage in passages]
-            pending.encoded.append((digests, vectors[start : start + len(digests)]))
+            pending.encoded_windows.append((digests, vectors[start : start + len(digests)]))
             start += len(digests)
         return len(window)
 
@@ -124,8 +124,10 @@ class EncodingQueue:
         """Take the passages of the next window, without those of superseded documents."""
         window: list[_WaitingPassage] = []
         pieces = 0
-        while self._waiting and len(window) < max_passages and pieces < self._window_pieces:
-            passage = self._waiting.popleft()
+        while (
+            self._waiting_passages and len(window) < max_passages and pieces < self._window_pieces
+        ):
+            passage = self._waiting_passages.popleft()
             self._waiting_pieces -= len(passage.pieces)
             if not passage.pending.is_superseded:
                 pieces += len(passage.pieces)
@@ -136,16 +138,16 @@ class EncodingQueue:
         """Encode word pieces by digest, remember the vectors, and adapt the size of windows."""
         if not pieces:
             return np.empty((0, 0), np.float32)
-        self._progress.window(len(pieces), len(self._waiting))
+        self._progress.window(len(pieces), len(self._waiting_passages))
         encoder = self._encoder()
-        started = time.monotonic()
+        start = time.monotonic()
         vectors = encoder.encode_pieces(list(pieces.values()), self._progress.encoded)
-        # Encoders that a program passes do not say.
+        # An encoder that a program passes may lack this attribute.
         self.computed.update(getattr(encoder, "computed", ()))
-        count = sum(map(len, pieces.values()))
-        seconds = max(time.monotonic() - started, 1e-6)
-        affordable = int(count * _WINDOW_SECONDS / seconds)
-        self._window_pieces = max(1, min(self._settings.window_pieces, affordable))
-        self._report.pieces += count
+        piece_count = sum(map(len, pieces.values()))
+        seconds = max(time.monotonic() - start, 1e-6)
+        affordable_pieces = int(piece_count * _WINDOW_SECONDS / seconds)
+        self._window_pieces = max(1, min(self._settings.window_pieces, affordable_pieces))
+        self._report.pieces += piece_count
         self._vectors.update(zip(pieces, vectors, strict=True))
         return vectors

@@ -202,7 +202,7 @@ class Indexer:
             pending.languages = [" ".join(self._analyzer.languages(text)) for text in texts]
         self._buffer.add(pending)
         pending.spans = source.spans
-        pending.encoded = [([], vectors)]
+        pending.encoded_windows = [([], vectors)]
         pending.is_cut = True
         self._buffer.count_encoded(len(source.spans), source.computed)
 

@@ -35,7 +35,7 @@ from retriever.index.transfer.other_stores import open_collection
 from retriever.index.transfer.shards import PLAN_FILE, Plan, is_shards, read_shards
 from retriever.search.opened import IndexSettings, initial_settings
 
-_STORE = re.compile(r"(chroma|lancedb):(.+)")
+_STORE_LOCATION = re.compile(r"(chroma|lancedb):(.+)")
 
 
 def import_documents(
@@ -58,10 +58,10 @@ def import_documents(
 ) -> IndexingReport:
     """Add documents with their vectors to an index, which is created if there is none.
 
-    A document whose id the index holds is replaced; one whose title and text are the same keeps
-    the vectors that it has. Where the encoder gives vectors of length 1, others are brought to
-    that length and counted; a vector of zeros stays. A warning says if a store had such vectors,
-    and how many documents without text and title were skipped.
+    A document whose id is in the index is replaced; if its title and text are the same, it keeps
+    its vectors. If the encoder gives vectors of length 1, other vectors are scaled to that length
+    and counted; zero vectors stay. A warning says whether vectors of a store were scaled, and how
+    many documents without text and title were skipped.
 
     Args:
         folder: the index.
@@ -69,8 +69,8 @@ def import_documents(
             them or one in `vector_field`; ``chroma:DIR`` or ``lancedb:DIR``, with ``/NAME`` of one
             of several collections or tables; a folder of `encode_shards`; or, with `vectors`, what
             `CorpusReader` reads.
-        model: the encoder that the vectors come from, in its text form. Where the file that an
-            export puts beside the vectors exists, it says what is not given here.
+        model: the encoder that the vectors come from, in its text form. The file that an
+            export writes beside the vectors fills in what is not named here.
         vectors: a NumPy file, or an index that `faiss.write_index` wrote, with the vectors in the
             order of the documents.
         fields: which field holds what.
@@ -129,17 +129,17 @@ class _ImportSource:
 
     documents: Iterator[ReadyDocument]
     spec: EncoderSpec
-    encoder: Encoder | None = None  # loaded for a new index
-    plan: Plan | None = None  # of shards
-    corpus: CorpusReader | None = None  # whose vectors are in another file
-    is_ranked: bool = False  # by its store or FAISS, perhaps with another metric
+    encoder: Encoder | None = None  # only for a new index
+    plan: Plan | None = None  # only for shards
+    corpus: CorpusReader | None = None  # only if the vectors are in another file
+    has_own_metric: bool = False  # a store or FAISS, which may not rank by the cosine
 
 
 def _open_shards(folder: Path, choice: ModelChoice) -> _ImportSource:
     """Open a folder of `encode_shards`."""
     plan = Plan.read(folder)
     if choice.encoder:
-        _agreed(choice, plan.encoder, folder / PLAN_FILE)
+        _complete_choice(choice, plan.encoder, folder / PLAN_FILE)
     return _ImportSource(read_shards(folder), plan.encoder, plan=plan)
 
 
@@ -156,7 +156,7 @@ def _open_corpus(
     if str(source) == "-":
         raise SourceError("stdin: expected a file, since it is read twice; write it into one")
     corpus = CorpusReader([source], fields)
-    spec, encoder = _encoder_of(store, source, vectors, choice, analyzer, structures)
+    spec, encoder = _find_encoder(store, source, vectors, choice, analyzer, structures)
     matrix = _open_matrix(vectors, spec)
     is_faiss = isinstance(matrix, FaissVectors)
     if isinstance(matrix, FaissVectors) and not matrix.exact:
@@ -166,7 +166,7 @@ def _open_corpus(
             stacklevel=3,
         )
     documents = _read_matrix(corpus, vectors, matrix, spec)
-    return _ImportSource(documents, spec, encoder, corpus=corpus, is_ranked=is_faiss)
+    return _ImportSource(documents, spec, encoder, corpus=corpus, has_own_metric=is_faiss)
 
 
 def _open_records(
@@ -179,13 +179,13 @@ def _open_records(
     structures: StructureSettings | None,
 ) -> _ImportSource:
     """Open another store, or JSON Lines with vectors."""
-    spec, encoder = _encoder_of(store, source, None, choice, analyzer, structures)
-    location = _STORE.match(str(source))
+    spec, encoder = _find_encoder(store, source, None, choice, analyzer, structures)
+    location = _STORE_LOCATION.match(str(source))
     if location is None:
         documents = _read_records(source, spec, fields, vector_field)
     else:
         documents = open_collection(location[1], location[2], spec, fields, vector_field)
-    return _ImportSource(documents, spec, encoder, is_ranked=location is not None)
+    return _ImportSource(documents, spec, encoder, has_own_metric=location is not None)
 
 
 def _open_target(
@@ -195,8 +195,8 @@ def _open_target(
     structures: StructureSettings | None,
 ) -> Index:
     """Open the index, which is created if there is none and the first document can be read."""
-    first = list(islice(source.documents, 1))
-    source.documents = chain(first, source.documents)
+    first_document = list(islice(source.documents, 1))
+    source.documents = chain(first_document, source.documents)
     plan = source.plan
     if plan is not None and not store.exists():
         settings = IndexSettings(analyzer or plan.analyzer, plan.passages, structures)
@@ -215,7 +215,7 @@ def _warn_after_import(
     source: str | Path, opened_source: _ImportSource, report: IndexingReport
 ) -> None:
     """Warn of vectors that were scaled, and of records that were skipped or altered."""
-    if opened_source.is_ranked and report.scaled:
+    if opened_source.has_own_metric and report.scaled:
         warnings.warn(
             f"{source}: {report.scaled:,} vectors are not of length 1: a dense search here ranks "
             "by the cosine, so the order differs from that of a source that ranks by the Euclidean "
@@ -232,7 +232,7 @@ def _warn_after_import(
         warnings.warn(report.empty_note, stacklevel=3)
 
 
-def _encoder_of(
+def _find_encoder(
     store: Store,
     source: str | Path,
     vectors: Path | None,
@@ -240,14 +240,14 @@ def _encoder_of(
     analyzer: AnalyzerSettings | None,
     structures: StructureSettings | None,
 ) -> tuple[EncoderSpec, Encoder | None]:
-    """Return the encoder that made the vectors; loaded too if there is no index yet."""
+    """Return the encoder that made the vectors, and the loaded one if there is no index yet."""
     file = vectors or Path(source)
-    is_store = vectors is None and _STORE.match(str(source))
+    is_store = vectors is None and _STORE_LOCATION.match(str(source))
     if not is_store and str(file) != "-" and (file.is_dir() or not file.exists()):
-        fault = "expected a file of vectors, found a folder" if file.is_dir() else "no such file"
-        raise SourceError(f"{file}: {fault}; check the path")
-    made_by = encoder_file(file)
-    choice, spec = _named_encoder(requested, made_by, vectors or source)
+        problem = "expected a file of vectors, found a folder" if file.is_dir() else "no such file"
+        raise SourceError(f"{file}: {problem}; check the path")
+    spec_file = encoder_file(file)
+    choice, spec = _read_encoder_file(requested, spec_file, vectors or source)
     encoder = None
     if store.exists():
         with Index.create(
@@ -263,42 +263,42 @@ def _encoder_of(
         own = encoder.spec
     if spec is not None and spec.fingerprint != own.fingerprint:
         raise EncoderMismatchError(
-            f"{made_by}: the vectors are of {spec} ({spec.fingerprint}), expected those of the "
+            f"{spec_file}: the vectors are of {spec} ({spec.fingerprint}), expected those of the "
             f"index in {store}, {own} ({own.fingerprint}); import them into another index"
         )
     return own, encoder
 
 
-def _named_encoder(
-    choice: ModelChoice, made_by: Path, source: str | Path
+def _read_encoder_file(
+    choice: ModelChoice, spec_file: Path, source: str | Path
 ) -> tuple[ModelChoice, EncoderSpec | None]:
-    """Return the encoder to make or open the index with, and the one that the export names."""
-    if not made_by.is_file():
+    """Return the encoder for the index, and the one that the export's file names, if any."""
+    if not spec_file.is_file():
         if choice.settings.model is None:
             raise ConfigError(
                 f"{source}: the encoder that the vectors come from is not known, since there is "
-                f"no {made_by.name} beside them; name it with --model"
+                f"no {spec_file.name} beside them; name it with --model"
             )
         return choice, None
     try:
-        spec = EncoderSpec.from_json(json.loads(made_by.read_text("utf-8")))
+        spec = EncoderSpec.from_json(json.loads(spec_file.read_text("utf-8")))
     except (ConfigError, AttributeError, TypeError, ValueError) as error:
         raise SourceError(
-            f"{made_by}: expected the specification of an encoder, as `retriever export` writes "
+            f"{spec_file}: expected the specification of an encoder, as `retriever export` writes "
             f"it ({' '.join(str(error).split())}); export again, or remove it and use --model"
         ) from error
-    return _agreed(choice, spec, made_by), spec
+    return _complete_choice(choice, spec, spec_file), spec
 
 
-def _agreed(choice: ModelChoice, spec: EncoderSpec, made_by: Path) -> ModelChoice:
+def _complete_choice(choice: ModelChoice, spec: EncoderSpec, spec_file: Path) -> ModelChoice:
     """Return the encoder that made the vectors; raise EncoderMismatchError for another choice."""
     model = choice.settings.model or spec.model
     require_trusted(model, choice.settings.model)
     try:
-        replace(choice, encoder=str(replace(choice.settings, model=model))).check(spec, made_by)
+        replace(choice, encoder=str(replace(choice.settings, model=model))).check(spec, spec_file)
     except EncoderMismatchError as error:
         raise EncoderMismatchError(
-            f"{made_by}: the vectors are of {spec} with weights {spec.weights[:12]}, but "
+            f"{spec_file}: the vectors are of {spec} with weights {spec.weights[:12]}, but "
             f"{choice.encoder or 'the model of that name'} is another encoder; name the one that "
             "made them with --model"
         ) from error
@@ -310,41 +310,41 @@ def _read_records(
 ) -> Iterator[ReadyDocument]:
     """Yield the documents of JSON Lines, with vectors of passages or one in `vector_field`."""
     if str(source) == "-":
-        opening = open_stream(sys.stdin.buffer, "stdin", fields, Meter())
+        source_stream = open_stream(sys.stdin.buffer, "stdin", fields, Meter())
     else:
-        opening = open_source(Path(source), str(source), fields, Meter())
-    with opening as stream, closing(SeenIds()) as seen:
+        source_stream = open_source(Path(source), str(source), fields, Meter())
+    with source_stream as stream, closing(SeenIds()) as seen_ids:
         if stream.format != "jsonl":
             raise SourceError(
                 f"{stream.name}: expected JSON Lines with vectors in each record, found "
                 f"{stream.format}; give the vectors as a NumPy file with --vectors"
             )
         assembler = Assembler(fields)
-        empty = True
+        is_empty = True
         for record in read_jsonl(stream, fields):
-            empty = False
+            is_empty = False
             where = record.where
-            whole = record.values.pop(vector_field, None)
+            document_vector = record.values.pop(vector_field, None)
             passages = record.values.pop(VECTORS_FIELD, None)
             document = assembler.assemble(record)
-            if (whole is None) == (passages is None):
+            if (document_vector is None) == (passages is None):
                 number = "both" if passages is not None else "neither"
                 raise SourceError(
                     f"{where}: expected {VECTORS_FIELD!r} as `retriever export --vectors` writes "
                     f"it or one {vector_field!r}, found {number}; name the field that holds the "
                     "vector with --set vector-field=NAME, or give a NumPy file with --vectors"
                 )
-            identified = seen.identify(document, where)
-            if identified is None:
+            new_document = seen_ids.identify(document, where)
+            if new_document is None:
                 continue
             if passages is None:
-                vector = _parse_vector(whole, spec, f"{where}: {vector_field!r}")
+                vector = _parse_vector(document_vector, spec, f"{where}: {vector_field!r}")
                 spans = [(0, len(document.text))]
                 vectors = vector[np.newaxis]
             else:
                 spans, vectors = _parse_passages(passages, spec, where)
-            yield require_sound(ReadyDocument(identified, spans, vectors), spec, where)
-        if empty:
+            yield require_sound(ReadyDocument(new_document, spans, vectors), spec, where)
+        if is_empty:
             raise SourceError(f"{stream.name}: holds no records; check that it is the right file")
 
 
@@ -352,9 +352,9 @@ def _read_matrix(
     corpus: CorpusReader, vectors: Path, matrix: NDArray[Any] | FaissVectors, spec: EncoderSpec
 ) -> Iterator[ReadyDocument]:
     """Yield the documents of a corpus with the rows of a file, both in their order."""
-    # Everything is counted and compared before the first document: the corpus is read twice.
-    expected = sum(1 for _ in _rows_of_documents(vectors, len(matrix)))
-    groups = _rows_of_documents(vectors, len(matrix))
+    # The corpus is read twice: all documents are counted and compared before the first is added.
+    expected = sum(1 for _ in _group_rows(vectors, len(matrix)))
+    groups = _group_rows(vectors, len(matrix))
     documents = 0
     for document in corpus:
         documents += 1
@@ -370,7 +370,7 @@ def _read_matrix(
             f"(left out are {corpus.duplicates:,} identical records and {corpus.empty:,} without "
             "text); give the corpus that the vectors were made from, in its order"
         )
-    for document, rows in zip(corpus, _rows_of_documents(vectors, len(matrix)), strict=True):
+    for document, rows in zip(corpus, _group_rows(vectors, len(matrix)), strict=True):
         spans = [row.span or (0, len(document.text)) for row in rows]
         document_vectors = np.asarray(matrix[rows[0].number : rows[-1].number + 1])
         yield require_sound(ReadyDocument(document, spans, document_vectors), spec, rows[0].where)
@@ -382,7 +382,7 @@ class _Row(NamedTuple):
     # Counted from 0.
     number: int
     where: str
-    # None if the file of ids does not say.
+    # None if there is no file of ids.
     id: str | None
     span: tuple[int, int] | None
 
@@ -408,13 +408,15 @@ def _open_matrix(vectors: Path, spec: EncoderSpec) -> NDArray[Any] | FaissVector
     return matrix
 
 
-def _rows_of_documents(vectors: Path, rows: int) -> Iterator[list[_Row]]:
-    """Yield the rows of each document, in order."""
-    grouped = groupby(_rows(vectors, rows), lambda row: row.number if row.span is None else row.id)
+def _group_rows(vectors: Path, rows: int) -> Iterator[list[_Row]]:
+    """Yield the rows of each document, in the order of the file."""
+    grouped = groupby(
+        _read_rows(vectors, rows), lambda row: row.number if row.span is None else row.id
+    )
     return (list(group) for _, group in grouped)
 
 
-def _rows(vectors: Path, rows: int) -> Iterator[_Row]:
+def _read_rows(vectors: Path, rows: int) -> Iterator[_Row]:
     ids_file = ids_file_of(vectors)
     if not ids_file.exists():
         for number in range(rows):
@@ -453,8 +455,10 @@ def _parse_passages(
     rows = []
     for number, passage in enumerate(value if isinstance(value, list) else [], start=1):
         match passage:
-            case {"start": int() as low, "stop": int() as high, "vector": row, **rest} if not rest:
-                spans.append((low, high))
+            case {"start": int() as start, "stop": int() as stop, "vector": row, **rest} if (
+                not rest
+            ):
+                spans.append((start, stop))
                 rows.append(_parse_vector(row, spec, f"{where}: passage {number}"))
             case _:
                 break

@@ -115,7 +115,7 @@ def test_the_default_format_stays_float32_where_bfloat16_changes_vectors(
         return found.split(" by ")[0]
 
     assert [way(forms[0], dtype) for dtype in ("float32", "auto")] == ["float32", "bfloat16"]
-    monkeypatch.setattr(loading, "_FAITHFUL", 1.5)
+    monkeypatch.setattr(loading, "_LEAST_COSINE", 1.5)
     with pytest.warns(
         UserWarning, match=r"in bfloat16 the cosine .* is (0\.99|1\.00).*, below 1\.5"
     ):
