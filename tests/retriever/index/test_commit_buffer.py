@@ -50,7 +50,9 @@ def pending(id_, passages=1, encoded=1, *, is_new=True):
     document.terms = [["text"]] * passages
     document.languages = ["english"] * passages
     document.is_cut = True
-    document.encoded = [([bytes([number])], np.array([[number]])) for number in range(encoded)]
+    document.encoded_windows = [
+        ([bytes([number])], np.array([[number]])) for number in range(encoded)
+    ]
     return document
 
 
@@ -77,11 +79,11 @@ def test_the_writer_keeps_each_vector_of_an_incomplete_document_once(writer):
     document = pending("long", passages=3, encoded=1)
     buffer.add(document)
     buffer.commit()
-    document.encoded.append(([b"b"], np.array([[1]])))
+    document.encoded_windows.append(([b"b"], np.array([[1]])))
     buffer.commit()
     assert writer.partial_vectors == [([b"\0"], [[0]]), ([b"b"], [[1]])]
     assert not writer.commits
-    document.encoded.append(([b"c"], np.array([[2]])))
+    document.encoded_windows.append(([b"c"], np.array([[2]])))
     buffer.commit()
     assert (writer.commits[0][0], writer.partial_vectors) == (["long"], [])
 

@@ -60,10 +60,10 @@ def test_a_window_gives_each_document_its_vectors_and_encodes_equal_texts_once(e
     queue.put(first, b"y", [1, 2, 3])
     queue.put(second, b"x", [1, 2])
     assert queue.encode_window(10) == 3
-    assert [(digests, vectors.tolist()) for digests, vectors in first.encoded] == [
+    assert [(digests, vectors.tolist()) for digests, vectors in first.encoded_windows] == [
         ([b"x", b"y"], [[2], [3]])
     ]
-    assert second.encoded[0][1].tolist() == [[2]]
+    assert second.encoded_windows[0][1].tolist() == [[2]]
     assert encoder.encoded == [[1, 2], [1, 2, 3]]
     assert (report.pieces, report.repeated, queue.computed) == (5, 1, {"lengths"})
     queue.put(second, b"x", [1, 2])
@@ -90,7 +90,7 @@ def test_passages_of_superseded_documents_and_kept_vectors_are_not_encoded(encod
     superseded.is_superseded = True
     queue.put(document, b"kept", [1])
     assert queue.encode_window(10) == 1
-    assert document.encoded[0][1].tolist() == [[7]]
+    assert document.encoded_windows[0][1].tolist() == [[7]]
     assert not encoder.encoded
 
 
