@@ -119,11 +119,10 @@ def index_command(
     _warn_documents(outcome)
     size = _index_size(folder)
     facts = {**_facts(reader, outcome), "seconds": seconds, "bytes": size}
+    copies = f"; exact copies of others: {outcome.copies:,}" if outcome.copies else ""
     summary = (
         f"{folder}: {_counts(reader, outcome.report, run)} in {seconds:.1f} s"
-        + merge_note(outcome.report)
-        + (f"; exact copies of others: {outcome.copies:,}" if outcome.copies else "")
-        + f"; {human_bytes(size)} on disk"
+        f"{merge_note(outcome.report)}{copies}; {human_bytes(size)} on disk"
     )
     tell(summary, facts, as_json=as_json, quiet=quiet)
     if watch:

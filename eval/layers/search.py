@@ -365,15 +365,8 @@ def _report_choice(
         masks = (layer_mask(best.layers), layer_mask(other.layers))
         count = settings.resamples
         low, high = bootstrap_gain(held_out or search, *masks, count, seed)
-        return Gain(
-            held_out is not None,
-            best_value,
-            other_value,
-            best_value - other_value,
-            low,
-            high,
-            count,
-        )
+        gain = best_value - other_value
+        return Gain(held_out is not None, best_value, other_value, gain, low, high, count)
 
     baselines = []
     random = np.random.default_rng([*seed, 4])

@@ -82,11 +82,9 @@ def train_head(
         towards = torch.clone if head_settings.starts_as_cosine else torch.zeros_like
         targets = [towards(weight.detach()) for weight in weights]
         optimizer = torch.optim.Adam(weights, settings.learning_rate, fused=True)
+        parameters = dict(head.named_parameters())
         stopping: EarlyStopping[Epoch] = EarlyStopping(
-            dict(head.named_parameters()),
-            lambda curve: max(curve, key=lambda epoch: epoch.dev),
-            settings.epochs,
-            settings.patience,
+            parameters, _best_epoch, settings.epochs, settings.patience
         )
         stopping.record(Epoch(0, 0.0, 0.0, dev_score(head.score)))
         while not stopping.finished:
@@ -98,8 +96,12 @@ def train_head(
             )
             stopping.record(Epoch(number, loss, active_share, dev_score(head.score)))
     stopping.restore_selected()
-    best = max(stopping.curve, key=lambda epoch: epoch.dev)
+    best = _best_epoch(stopping.curve)
     return TrainedHead(head.eval(), settings, tuple(stopping.curve), best.epoch)
+
+
+def _best_epoch(curve: Sequence[Epoch]) -> Epoch:
+    return max(curve, key=lambda epoch: epoch.dev)
 
 
 def _train_epoch(

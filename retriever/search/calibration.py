@@ -185,15 +185,11 @@ def hit_features(
     terms_of_hits = [
         names & {term for term, _, _ in analyzer.spans(text, names, languages)} for text in texts
     ]
-    columns.append(
-        np.array(
-            [
-                sum(weight for term, weight in weights.items() if _has_term(terms_of_hit, term))
-                / total_weight
-                for terms_of_hit in terms_of_hits
-            ]
-        )
-    )
+    covered_weights = [
+        sum(weight for term, weight in weights.items() if _has_term(terms_of_hit, term))
+        for terms_of_hit in terms_of_hits
+    ]
+    columns.append(np.array(covered_weights) / total_weight)
     if mode == "hybrid":
         ranks = [(hit.dense_rank, hit.bm25_rank) for hit in top_hits]
         columns.append(np.array([sum(1 / rank for rank in pair if rank) / 2 for pair in ranks]))

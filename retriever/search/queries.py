@@ -342,6 +342,14 @@ def map_queries(query_map: QueryMap, queries: Sequence[Query]) -> Sequence[Query
     return [query._replace(vector=row) for query, row in zip(queries, rows, strict=True)]
 
 
+def _check_ready_vectors(ready: QueryVectors, index: OpenedIndex, spec: EncoderSpec) -> None:
+    if ready.made_by.fingerprint != spec.fingerprint:
+        raise EncoderMismatchError(
+            f"{index.store}: the index has the encoder {spec}, but the vectors of "
+            f"the queries are of {ready.made_by}; encode them with the encoder of the index"
+        )
+
+
 @contextmanager
 def prepare_queries(
     index: OpenedIndex,
@@ -379,15 +387,11 @@ def prepare_queries(
             # An index that replaced this one may have another encoder.
             if encoded_for not in (None, stored.identity):
                 continue
-            spec = stored.encoder
             for model in (reranker, index.query_map):
                 if model is not None:
-                    model.check(spec)
-            if ready is not None and ready.made_by.fingerprint != spec.fingerprint:
-                raise EncoderMismatchError(
-                    f"{index.store}: the index has the encoder {spec}, but the vectors of "
-                    f"the queries are of {ready.made_by}; encode them with the encoder of the index"
-                )
+                    model.check(stored.encoder)
+            if ready is not None:
+                _check_ready_vectors(ready, index, stored.encoder)
             terms = [
                 query_terms(index, view, text, has_beginnings=has_beginnings)
                 for text in words or texts

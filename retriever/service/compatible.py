@@ -91,6 +91,18 @@ class RerankJob:
     texts: tuple[str, ...]
 
 
+def _ranked_results(
+    body: RerankRequest, texts: Sequence[str], scores: Scores
+) -> list[dict[str, Any]]:
+    """Return the best texts with their scores, the highest first; equal scores by position."""
+    results: list[dict[str, Any]] = []
+    for position in np.argsort(-scores, kind="stable")[: body.top_n].tolist():
+        results.append({"index": position, "relevance_score": float(scores[position])})
+        if body.return_documents:
+            results[-1]["document"] = {"text": texts[position]}
+    return results
+
+
 def router(
     catalog: Catalog,
     encoding: Batcher[EncodingJob, EncodedTexts],
@@ -129,15 +141,10 @@ def router(
         _check_texts(catalog, "documents", texts)
         job = RerankJob(catalog.of_model(body.model), body.query, tuple(texts))
         scores = await reranking.result(request, job, len(texts))
-        results: list[dict[str, Any]] = []
-        for position in np.argsort(-scores, kind="stable")[: body.top_n].tolist():
-            results.append({"index": position, "relevance_score": float(scores[position])})
-            if body.return_documents:
-                results[-1]["document"] = {"text": texts[position]}
         return {
             "id": "",
             "model": body.model or catalog.default,
-            "results": results,
+            "results": _ranked_results(body, texts, scores),
             "meta": {"api_version": {"version": request.scope["route"].path[2:3]}},
             "usage": {"total_tokens": 0},
         }

@@ -252,6 +252,14 @@ class LightModel(PieceModel):
         return "float32"
 
 
+def _require_last_layer(requested: EncoderSettings, folder: ModelFolder) -> None:
+    if requested.layers not in (None, "last", "-1") or requested.fusion not in (None, "mean"):
+        raise ConfigError(
+            f"layers: the layers of a {folder.config.get('model_type')} model cannot be read "
+            "one by one; leave layers and fusion out, or name another model"
+        )
+
+
 def resolve(requested: EncoderSettings, folder: ModelFolder) -> Fuser:
     """Resolve requested settings against a model's files; return the fusion of its layers.
 
@@ -277,11 +285,7 @@ def resolve(requested: EncoderSettings, folder: ModelFolder) -> Fuser:
         resolved[name] = prompt if prompt or model_prompt else None
     sbert_wk = None
     if not isinstance(depth, int) or depth <= 0:
-        if requested.layers not in (None, "last", "-1") or requested.fusion not in (None, "mean"):
-            raise ConfigError(
-                f"layers: the layers of a {folder.config.get('model_type')} model cannot be read "
-                "one by one; leave layers and fusion out, or name another model"
-            )
+        _require_last_layer(requested, folder)
         fused_layers: tuple[int, ...] = (1,)
         resolved["layers"] = None
     elif requested.fusion == "sbert-wk":
