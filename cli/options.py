@@ -53,8 +53,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 Location = Union[Path, "Store"]
 
 MINILM: Final = "all-MiniLM-L6-v2"
+MULTILINGUAL: Final = "multilingual-e5-small"
 # As in `retriever.encoders.model_folders`, whose import is too slow for completion at a key press.
-BUNDLED = (MINILM,)
+BUNDLED = (MINILM, MULTILINGUAL)
 # The default that help pages show for settings of an existing index.
 OWN = "the index's own"
 # How long a query that refreshes waits for another process that is writing to the index, in s.

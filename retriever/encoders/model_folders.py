@@ -253,8 +253,11 @@ class BundledModel:
     folder: str
     extra: str
     weights: str
+    # The account on the hub whose model of this name has the same weights, if there is one.
+    publisher: str | None = None
 
 
+MULTILINGUAL_MODEL = "multilingual-e5-small"
 BUNDLED = {
     DEFAULT_MODEL: BundledModel(
         # Our package, and one that depends on torch.
@@ -262,11 +265,17 @@ BUNDLED = {
         folder="model",
         extra="offline",
         weights="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    )
+        publisher="sentence-transformers",
+    ),
+    # In 4 bits, so that the model on the hub has other weights.
+    MULTILINGUAL_MODEL: BundledModel(
+        packages=("layer_retriever_e5",),
+        folder="model",
+        extra="multilingual",
+        weights="3d8472e0e32f9815f62445ea2047ce3c648968b06d70340951c9930b4c2c7953",
+    ),
 }
 
-# The account on the hub that publishes the bundled models.
-_PUBLISHER = "sentence-transformers/"
 _TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt")
 _TOKENIZER_MODELS = ("*.model", "*.spm")
 # Files to download.
@@ -287,8 +296,11 @@ class ModelFolder:
 
 def bundled_name(name: str) -> str | None:
     """Return the name of the bundled model for a name or hub id; None without one."""
-    own_name = name.removeprefix(_PUBLISHER)
-    return own_name if own_name in BUNDLED and not os.path.isdir(name) else None
+    publisher, _, own_name = name.rpartition("/")
+    bundled = BUNDLED.get(own_name)
+    if bundled is None or publisher not in ("", bundled.publisher) or os.path.isdir(name):
+        return None
+    return own_name
 
 
 def find_model(name: str, *, download: bool = False) -> ModelFolder:

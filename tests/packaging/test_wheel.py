@@ -29,7 +29,7 @@ def clean(tmp_path_factory):
     # From a source distribution, as releases are made.
     build = [sys.executable, "-m", "build", "--outdir", str(folder)]
     _run([*build, str(source)])
-    _run([*build, "--wheel", str(source / "model")])
+    _run([*build, "--wheel", str(source / "model/minilm")])
     venv.create(folder / "env", with_pip=True)
     pip = [str(folder / "env/bin/python"), "-m", "pip", "--disable-pip-version-check"]
     pip += ["install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]

@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from retriever.encoders import DEFAULT_MODEL, Encoder, find_model
 from retriever.encoders import model_folders as finding
-from retriever.encoders.model_folders import BUNDLED
+from retriever.encoders.model_folders import BUNDLED, bundled_name
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 from tests.retriever.encoders.architectures import CLOSE, TEXTS, WIDTH
 from tests.retriever.encoders.sentence_models import (
@@ -72,7 +72,7 @@ def test_an_unknown_name_is_refused_and_only_download_reaches_for_the_network(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     message = refusal_of(name, error=ModelError)
     assert message.startswith(f"no model {name!r}: it is neither a folder here nor ")
-    assert message.endswith(f"bundled models: {DEFAULT_MODEL}")
+    assert message.endswith(f"bundled models: {DEFAULT_MODEL}, multilingual-e5-small")
     assert attempts == []
     if name.startswith("no-such"):
         assert "(--download fetches it)" in message
@@ -93,6 +93,21 @@ def test_a_bundled_model_is_whole_or_refused(change, error, refusal, monkeypatch
     monkeypatch.setitem(BUNDLED, DEFAULT_MODEL, replace(BUNDLED[DEFAULT_MODEL], **change))
     with pytest.raises(error, match=refusal):
         Encoder.load()
+
+
+@pytest.mark.parametrize(
+    ("name", "bundled"),
+    [
+        (DEFAULT_MODEL, DEFAULT_MODEL),
+        (f"sentence-transformers/{DEFAULT_MODEL}", DEFAULT_MODEL),
+        (f"intfloat/{DEFAULT_MODEL}", None),
+        ("multilingual-e5-small", "multilingual-e5-small"),
+        ("intfloat/multilingual-e5-small", None),
+        ("/multilingual-e5-small/", None),
+    ],
+)
+def test_a_hub_id_names_a_bundled_model_only_if_its_weights_are_the_same(name, bundled):
+    assert bundled_name(name) == bundled
 
 
 def test_the_checksum_of_a_large_file_is_read_once_until_the_file_changes(tmp_path, monkeypatch):
