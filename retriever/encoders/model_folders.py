@@ -80,6 +80,8 @@ class Architecture:
     layers: str = "encoder.layer"
     depth: str = "num_hidden_layers"
     pieces_first: bool = False
+    # The norm that the last hidden state passes through after its layer; empty without one.
+    final_norm: str = ""
 
 
 _ARCHITECTURES: Mapping[str, Architecture] = {
@@ -88,6 +90,7 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "albert": Architecture("encoder.albert_layer_groups"),
     "distilbert": Architecture("transformer.layer", "n_layers"),
+    "modernbert": Architecture("layers", final_norm="final_norm"),
     "xlnet": Architecture("layer", "n_layer", pieces_first=True),
 }
 

@@ -29,16 +29,12 @@ from retriever.encoders.computing import (
 )
 from retriever.encoders.model_folders import ACTIVATIONS, ModelFolder, find_model, read_json
 from retriever.encoders.settings import Backend, Dtype, EncoderSettings
+from retriever.encoders.transformer.architectures.registry import read_network
 from retriever.encoders.transformer.backbone import NO_LIMIT, Backbone, Batch
-from retriever.encoders.transformer.bert import (
-    Floats,
-    NumPyEngine,
-    UnsupportedModelError,
-    map_tensors,
-    read_weights,
-)
 from retriever.encoders.transformer.loading import ACTIVATION_FUNCTIONS
+from retriever.encoders.transformer.numpy_engine import NumPyEngine
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrate
+from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError, map_arrays
 from retriever.encoders.transformer.word_pieces import PiecePairs, WordPieces
 from retriever.errors import ConfigError, ModelError
 from retriever.rerankers.folders import (
@@ -166,16 +162,16 @@ class LightCrossEncoder:
         self._engine = engine_for(computing, 10**9)
         if self._engine == "torch":
             raise UnsupportedModelError("OpenVINO is not installed")
-        self._weights = read_weights(folder)
+        self._network = read_network(folder)
         self._pieces = WordPieces(folder)
-        if self._pieces.highest_id >= len(self._weights.words):
+        if self._pieces.highest_id >= len(self._network.words):
             raise UnsupportedModelError("a word piece that has no vector")
         self._identity = folder.weights
         self._dtype = computing.number_format
-        self._head = read_head(folder.path, self._weights.width)
+        self._head = read_head(folder.path, self._network.width)
         self._activation = activation
         self._runner: NumPyEngine | OpenVINOEngine | None = None
-        self.max_length = min(max_length, self._weights.max_pieces, self._pieces.max_length)
+        self.max_length = min(max_length, self._network.max_pieces, self._pieces.max_length)
         self.cut = 0
 
     def score(
@@ -199,14 +195,14 @@ class LightCrossEncoder:
         self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
     ) -> Iterator[tuple[NDArray[np.int64], Floats]]:
         """Yield the rows and the top layer's [CLS] of each batch of pairs."""
-        depth = len(self._weights.layers)
+        depth = self._network.depth
         if self._runner is None and self._engine == "numpy":
-            self._runner = NumPyEngine(self._weights, [depth])
+            self._runner = NumPyEngine(self._network, [depth])
         elif self._runner is None:
             ranges = None
             if self._dtype == "int8":
-                ranges = calibrate(self._weights, self._identity, self._pieces, self.max_length)
-            self._runner = OpenVINOEngine(self._weights, [depth], self._dtype, ranges)
+                ranges = calibrate(self._network, self._identity, self._pieces, self.max_length)
+            self._runner = OpenVINOEngine(self._network, [depth], self._dtype, ranges)
         for batch in self._runner.run(ids, types):
             yield batch.rows, batch.states[0][:, 0]
 
@@ -419,7 +415,7 @@ def _check_one_label(folder: ModelFolder) -> None:
 
 def _classifier_arrays(folder: Path, width: int) -> dict[str, Floats]:
     """Return the layers of a classifier under the names of `CrossHead`."""
-    tensors = map_tensors(folder / "model.safetensors")
+    tensors = map_arrays(folder / "model.safetensors")
     for names in _CLASSIFIERS.values():
         arrays = {
             f"{layer}.{part}": tensors[f"{name}.{part}"]

@@ -67,11 +67,16 @@ class TopLayerReachedError(Exception):
 
 
 def _register_hooks(
-    modules: Sequence[torch.nn.Module], pieces_first: bool, layers: Collection[int], visit: Visit
+    first: torch.nn.Module,
+    modules: Sequence[torch.nn.Module],
+    pieces_first: bool,
+    layers: Collection[int],
+    visit: Visit,
 ) -> list[RemovableHandle]:
     """Register hooks that pass each hidden state of `layers` to `visit`.
 
-    The highest layer raises TopLayerReachedError, which ends the forward pass.
+    The input of `first` is hidden state 0, and the outputs of `modules` are the others. The highest
+    layer raises TopLayerReachedError, which ends the forward pass.
     """
     highest = max(layers)
     calls = 0
@@ -92,7 +97,7 @@ def _register_hooks(
         report_state(calls, output[0] if isinstance(output, tuple) else output)
 
     return [
-        modules[0].register_forward_pre_hook(report_input, with_kwargs=True),
+        first.register_forward_pre_hook(report_input, with_kwargs=True),
         *(module.register_forward_hook(report_output) for module in modules),
     ]
 
@@ -249,8 +254,12 @@ class Backbone(PairReader):
             # The only hidden state that every architecture returns.
             visit(max(layers), self.model(**batch.inputs).last_hidden_state)
             return
+        modules = self.layers()
+        first = modules[0]
+        if self._architecture.final_norm:
+            modules = [*modules[:-1], self.model.get_submodule(self._architecture.final_norm)]
         pieces_first = self._architecture.pieces_first
-        handles = _register_hooks(self.layers(), pieces_first, layers, visit)
+        handles = _register_hooks(first, modules, pieces_first, layers, visit)
         # No context manager: since Python 3.12 an exception thrown into a generator stays in a
         # cycle with its traceback, which keeps the tensors of every layer.
         try:

@@ -36,19 +36,14 @@ from retriever.encoders.settings import (
     resolve_layers,
 )
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.bert import (
-    HiddenStates,
-    NumPyEngine,
-    UnsupportedModelError,
-    gelu,
-    read_pooler,
-    read_weights,
-)
+from retriever.encoders.transformer.architectures.registry import read_network, read_pooler
+from retriever.encoders.transformer.numpy_engine import HiddenStates, NumPyEngine, gelu
 from retriever.encoders.transformer.openvino_engine import (
     OpenVINOEngine,
     calibrate,
     least_cosine,
 )
+from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.encoders.transformer.word_pieces import PieceModel, WordPieces
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 
@@ -96,9 +91,9 @@ class LightModel(PieceModel):
         settings = fuser.settings
         if settings.dtype == "float16":
             raise UnsupportedModelError("float16, which torch has for GPUs")
-        self._weights = read_weights(folder)
+        self._network = read_network(folder)
         self._tokenizer: WordPieces = WordPieces(folder)
-        if self._tokenizer.highest_id >= len(self._weights.words):
+        if self._tokenizer.highest_id >= len(self._network.words):
             raise UnsupportedModelError("a word piece that has no vector")
         self._settings = settings
         # The number format; None until OpenVINO is first used and the default is chosen.
@@ -106,7 +101,7 @@ class LightModel(PieceModel):
         self._is_automatic = automatic
         self._fuser = fuser
         self._head: list[HeadLayer] = []
-        self.dimensions = self._fuser.width(self._weights.width)
+        self.dimensions = self._fuser.width(self._network.width)
         if settings.head and folder.settings.projections:
             for weight, bias, activation in read_projections(folder, self.dimensions):
                 self._head.append(_affine(weight, bias, ACTIVATION_FUNCTIONS[activation]))
@@ -122,7 +117,7 @@ class LightModel(PieceModel):
         self._inherited_openvino: tuple[int, OpenVINOEngine] | None = None
         self._encoded_pieces = 0
         self.computed: set[tuple[Dtype, Engine]] = set()
-        self.max_length = min(self._weights.max_pieces, self._tokenizer.max_length)
+        self.max_length = min(self._network.max_pieces, self._tokenizer.max_length)
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Return (texts, dimensions) float32 vectors, not normalized."""
@@ -161,7 +156,7 @@ class LightModel(PieceModel):
             dtype = self._settings.number_format if openvino is None else openvino.dtype
             self.computed.add((dtype, engine))
         if engine == "numpy":
-            return NumPyEngine(self._weights, self._fuser.layers)
+            return NumPyEngine(self._network, self._fuser.layers)
         return openvino
 
     def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
@@ -213,9 +208,9 @@ class LightModel(PieceModel):
                 if self._format == "int8":
                     weights_digest = self._folder.weights
                     ranges = calibrate(
-                        self._weights, weights_digest, self._tokenizer, self.max_length
+                        self._network, weights_digest, self._tokenizer, self.max_length
                     )
-                engine = OpenVINOEngine(self._weights, self._fuser.layers, self._format, ranges)
+                engine = OpenVINOEngine(self._network, self._fuser.layers, self._format, ranges)
                 self._openvino = os.getpid(), engine
             return self._openvino[1]
 
@@ -227,7 +222,7 @@ class LightModel(PieceModel):
         if dtype == "float32":
             return dtype
         layers = self._fuser.layers
-        engines = NumPyEngine(self._weights, layers), OpenVINOEngine(self._weights, layers, dtype)
+        engines = NumPyEngine(self._network, layers), OpenVINOEngine(self._network, layers, dtype)
 
         def encode_with_both(texts: Sequence[str]) -> list[Floats]:
             pieces = self._tokenizer.tokenize(texts, self.max_length)

@@ -30,17 +30,9 @@ from numpy.typing import NDArray
 from indexes.files import whole_files
 from retriever.encoders.computing import scale_to_unit, token_batches
 from retriever.encoders.settings import Dtype
-from retriever.encoders.transformer.bert import (
-    Affine,
-    Floats,
-    HiddenStates,
-    NumPyEngine,
-    UnsupportedModelError,
-    Weights,
-    distance_buckets,
-    hidden_states,
-    map_tensors,
-)
+from retriever.encoders.transformer.network import Affine, Network, NetworkInputs
+from retriever.encoders.transformer.numpy_engine import HiddenStates, NumPyEngine
+from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError, map_arrays
 from retriever.encoders.transformer.word_pieces import WordPieces
 from retriever.errors import StorageError
 from retriever.files import default_cache
@@ -96,18 +88,18 @@ class QuantizedLinear:
     step: Floats  # (outputs, 1), value of 1 in a row of `weight`.
 
 
-def calibrate(weights: Weights, identity: str, tokenizer: WordPieces, window: int) -> Ranges:
+def calibrate(network: Network, identity: str, tokenizer: WordPieces, window: int) -> Ranges:
     """Measure the ranges of a model, or read them from the cache."""
     texts = calibration_texts()
     file = _cache_file("int8", [str(_FORMAT), identity, *texts])
     with suppress(UnsupportedModelError):
-        return map_tensors(file)
-    ranges = measure_ranges(weights, tokenizer.tokenize(texts, min(window, _WINDOW)))
+        return map_arrays(file)
+    ranges = measure_ranges(network, tokenizer.tokenize(texts, min(window, _WINDOW)))
     _write_cache(file, ranges)
     return ranges
 
 
-def measure_ranges(weights: Weights, ids: Sequence[Sequence[int]]) -> dict[str, Floats]:
+def measure_ranges(network: Network, ids: Sequence[Sequence[int]]) -> dict[str, Floats]:
     """Run texts in NumPy, and measure the range of the input of each linear layer."""
     ranges: dict[str, Floats] = {}
 
@@ -119,7 +111,7 @@ def measure_ranges(weights: Weights, ids: Sequence[Sequence[int]]) -> dict[str, 
         np.minimum(limits[0], low, out=limits[0])
         np.maximum(limits[1], high, out=limits[1])
 
-    for _ in NumPyEngine(weights, [len(weights.layers)], watch).run(ids):
+    for _ in NumPyEngine(network, [network.depth], watch).run(ids):
         pass
     return ranges
 
@@ -151,7 +143,7 @@ def least_cosine(
     sentences = _SENTENCES.read_text(encoding="utf-8").splitlines()
     file = _cache_file("cosines", [identity, *sentences])
     with suppress(UnsupportedModelError, KeyError):
-        return float(map_tensors(file)["cosine"][0])
+        return float(map_arrays(file)["cosine"][0])
     first, second = map(scale_to_unit, encode_with_both(sentences))
     cosine = (first * second).sum(axis=1).min(keepdims=True)
     _write_cache(file, {"cosine": cosine})
@@ -181,9 +173,9 @@ class OpenVINOEngine:
     """
 
     def __init__(
-        self, weights: Weights, layers: Sequence[int], dtype: Dtype, ranges: Ranges | None = None
+        self, network: Network, layers: Sequence[int], dtype: Dtype, ranges: Ranges | None = None
     ) -> None:
-        self._weights = weights
+        self._network = network
         self._layers = layers
         self.dtype = dtype
         self._ranges = ranges
@@ -241,21 +233,26 @@ class OpenVINOEngine:
     ) -> list[Any]:
         import openvino
 
+        network = self._network
         lengths = np.array([len(row) for row in ids], np.int64)
         shape = len(ids), int(lengths.max())
         if len(ids) == 1 and self.dtype != "float32":
-            shape = 1, max(shape[1], min(_FILLED, self._weights.max_pieces))
+            shape = 1, max(shape[1], min(_FILLED, network.max_pieces))
         real = np.arange(shape[1]) < lengths[:, None]
         padded = np.zeros(shape, np.int64)
         padded[real] = np.concatenate(ids)
         kinds = np.zeros(shape, np.int64)
         if types is not None:
             kinds[real] = np.concatenate(types)
-        bias = np.where(real, np.float32(0), np.float32(_PADDED))[:, None, None]
-        inputs = [padded, self._weights.position_rows(padded).copy(), bias]
-        if self._weights.types is not None:
-            inputs.append(kinds)
-        return [openvino.Tensor(array, shared_memory=True) for array in inputs]
+        arrays: dict[str, NDArray[Any]] = {
+            "ids": padded,
+            "words": padded if has_word_table(network) else network.words[padded],
+            "positions": network.position_rows(padded).copy(),
+            "padding": np.where(real, np.float32(0), np.float32(_PADDED))[:, None, None],
+            "types": kinds,
+        }
+        names = graph_inputs(network)
+        return [openvino.Tensor(arrays[name], shared_memory=True) for name in names]
 
     def _request(self, streams: int) -> Any:
         """Return an idle request of the graph for a number of parallel batches."""
@@ -269,51 +266,65 @@ class OpenVINOEngine:
                 }
                 if self.dtype in _PRECISIONS:
                     settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[self.dtype]
-                graph = _Graph(self._weights, self._ranges).model(self._layers)
+                graph = _Graph(self._network, self._ranges).model(self._layers)
                 self._compiled[streams] = openvino.Core().compile_model(graph, "CPU", settings)
             idle = self._requests[streams]
             return idle.pop() if idle else self._compiled[streams].create_infer_request()
 
 
-class _Graph:
-    """The operations of `hidden_states` as nodes of an OpenVINO graph."""
+def has_word_table(network: Network) -> bool:
+    """Return whether the graph holds the word vectors.
 
-    def __init__(self, weights: Weights, ranges: Ranges | None) -> None:
+    A table in fewer bits stays outside: NumPy converts the rows of each batch.
+    """
+    return isinstance(network.words, np.ndarray)
+
+
+def graph_inputs(network: Network) -> list[str]:
+    """Return the names of the inputs of a network's graph, in order."""
+    names = ["ids" if has_word_table(network) else "words"]
+    names += ["positions"] if network.has_positions else []
+    names += ["padding"]
+    return names + (["types"] if network.has_types else [])
+
+
+class _Graph:
+    """The operations of a forward pass as nodes of an OpenVINO graph."""
+
+    def __init__(self, network: Network, ranges: Ranges | None) -> None:
         from openvino import opset13
 
-        self._weights = weights
+        self._network = network
         self._ranges = ranges
         self._operators: Any = opset13
+        self._parameters = {name: self._parameter(name) for name in graph_inputs(network)}
+        # Attention bias of padding.
+        self._padding = self._parameters["padding"]
+        # The first input has the number of pieces of a text.
+        self._first_input = next(iter(self._parameters.values()))
 
     def model(self, layers: Sequence[int]) -> Any:
-        """Return a model of hidden states, with the inputs ids, places, bias and types."""
+        """Return a model of hidden states, with the inputs of `graph_inputs`."""
         import openvino
 
-        make = self._operators
-        weights = self._weights
-        ids, places, types = (make.parameter([-1, -1], np.int64, name) for name in "ipt")
-        padding = make.parameter([-1, 1, 1, -1], np.float32, "b")
-        bias = padding
-        if weights.distances is not None:
-            bias = padding + self._distance_bias(weights.distances, ids)
+        network = self._network
+        words = self._parameters.get("words")
+        if isinstance(network.words, np.ndarray):
+            words = self.rows(network.words, self._parameters["ids"])
+        inputs = NetworkInputs(
+            words, self._parameters.get("positions"), self._parameters.get("types")
+        )
         outputs = []
-        states = hidden_states(self, weights, ids, places, types, bias)
+        states = network.hidden_states(self, inputs)
         for layer, state in zip(range(layers[-1] + 1), states, strict=False):
             if layer in layers:
-                outputs.append(make.result(state))
-        inputs = [ids, places, padding, *([] if weights.types is None else [types])]
-        return openvino.Model(outputs, inputs, "encoder")
+                outputs.append(self._operators.result(state))
+        return openvino.Model(outputs, list(self._parameters.values()), "encoder")
 
-    def _distance_bias(self, distances: Floats, ids: Any) -> Any:
-        make = self._operators
-        integers = self._integers
-        longest = len(self._weights.positions)
-        table = self._constant(np.ascontiguousarray(distances[distance_buckets(longest)].T))
-        pieces = make.gather(make.shape_of(ids), integers(1), integers(0))
-        position = make.range(integers(0), pieces, integers(1), "i64")
-        distance = make.unsqueeze(position, integers(0)) - make.unsqueeze(position, integers(1))
-        bias = make.gather(table, distance + integers(longest - 1), integers(1))
-        return make.unsqueeze(bias, integers(0))
+    def _parameter(self, name: str) -> Any:
+        shapes = {"words": [-1, -1, self._network.width], "padding": [-1, 1, 1, -1]}
+        number_type = np.float32 if name in shapes else np.int64
+        return self._operators.parameter(shapes.get(name, [-1, -1]), number_type, name)
 
     def _constant(self, array: Floats) -> Any:
         # Not copied: the weights stay in the pages of their file until the compiler copies them.
@@ -322,42 +333,82 @@ class _Graph:
     def _integers(self, value: int | Sequence[int]) -> Any:
         return self._operators.constant(np.array(value, np.int64))
 
+    def _pieces(self) -> Any:
+        """Return the number of pieces of a text."""
+        shape = self._operators.shape_of(self._first_input)
+        return self._operators.gather(shape, self._integers(1), self._integers(0))
+
+    def _places(self) -> Any:
+        """Return the numbers of the pieces of a text, from 0."""
+        return self._operators.range(self._integers(0), self._pieces(), self._integers(1), "i64")
+
     def rows(self, table: Floats, places: Any) -> Any:
         return self._operators.gather(self._constant(table), places, self._integers(0))
 
-    def linear(self, value: Any, layer: Affine) -> Any:
+    def linear(self, states: Any, layer: Affine) -> Any:
         weight = self._constant(layer.weight)
         if self._ranges is not None:
-            value, weight = self._quantized(value, quantize(layer, self._ranges[layer.name]))
-        product = self._operators.matmul(value, weight, False, True)
-        return product + self._constant(layer.bias[None, None])
+            states, weight = self._quantized(states, quantize(layer, self._ranges[layer.name]))
+        product = self._operators.matmul(states, weight, False, True)
+        return product if layer.bias is None else product + self._constant(layer.bias[None, None])
 
-    def _quantized(self, value: Any, layer: QuantizedLinear) -> tuple[Any, Any]:
+    def _quantized(self, states: Any, layer: QuantizedLinear) -> tuple[Any, Any]:
         """Return the quantized input and the weights, which the compiler multiplies in int8."""
         make = self._operators
         limits = [make.constant(np.float32(limit)) for limit in (layer.low, layer.high)]
-        smoothed = value * self._constant(layer.smoothing[None, None])
+        smoothed = states * self._constant(layer.smoothing[None, None])
         weight = make.convert(make.constant(layer.weight), "f32") * self._constant(layer.step)
         return make.fake_quantize(smoothed, *limits, *limits, 256), weight
 
-    def norm(self, value: Any, layer: Affine, epsilon: float) -> Any:
-        normal = self._operators.mvn(value, self._integers([-1]), True, epsilon, "inside_sqrt")
+    def norm(self, states: Any, layer: Affine, epsilon: float) -> Any:
+        normal = self._operators.mvn(states, self._integers([-1]), True, epsilon, "inside_sqrt")
         scaled = normal * self._constant(layer.weight[None, None])
-        return scaled + self._constant(layer.bias[None, None])
+        return scaled if layer.bias is None else scaled + self._constant(layer.bias[None, None])
 
-    def gelu(self, value: Any) -> Any:
-        return self._operators.gelu(value, "erf")
+    def gelu(self, states: Any) -> Any:
+        return self._operators.gelu(states, "erf")
 
-    def attention(self, query: Any, key: Any, value: Any, heads: int, bias: Any) -> Any:
+    def distance_bias(self, by_distance: Floats) -> Any:
         make = self._operators
-        width = self._weights.width
+        integers = self._integers
+        table = self._constant(by_distance)
+        places = self._places()
+        distance = make.unsqueeze(places, integers(0)) - make.unsqueeze(places, integers(1))
+        zero = by_distance.shape[1] // 2
+        bias = make.gather(table, distance + integers(zero), integers(1))
+        return self._padding + make.unsqueeze(bias, integers(0))
+
+    def rotation(self, cosines: Floats, sines: Floats) -> Any:
+        places = self._places()
+        return self.rows(cosines, places), self.rows(sines, places)
+
+    def attention(
+        self, query: Any, key: Any, value: Any, heads: int, bias: Any = None, rotation: Any = None
+    ) -> Any:
+        make = self._operators
+        width = self._network.width
 
         def split(states: Any) -> Any:
             parts = make.reshape(states, self._integers([0, 0, heads, -1]), True)
             return make.transpose(parts, self._integers([0, 2, 1, 3]))
 
+        query = split(query)
+        key = split(key)
+        if rotation is not None:
+            query = self._rotate(query, rotation)
+            key = self._rotate(key, rotation)
         scale = make.constant(np.float32(1 / math.sqrt(width // heads)))
-        scores = make.matmul(split(query), split(key), False, True) * scale + bias
-        mixed = make.matmul(make.softmax(scores, -1), split(value), False, False)
+        masked = make.matmul(query, key, False, True) * scale + (
+            self._padding if bias is None else bias
+        )
+        mixed = make.matmul(make.softmax(masked, -1), split(value), False, False)
         joined = make.transpose(mixed, self._integers([0, 2, 1, 3]))
         return make.reshape(joined, self._integers([0, 0, width]), True)
+
+    def _rotate(self, states: Any, rotation: Any) -> Any:
+        """Rotate the pairs of components that are half a head apart."""
+        make = self._operators
+        cosines, sines = rotation
+        first, second = make.split(states, self._integers(-1), 2).outputs()
+        turned = make.concat([make.negative(second), first], -1)
+        return states * cosines + turned * sines

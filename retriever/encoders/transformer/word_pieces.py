@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from retriever.encoders.model_folders import ModelFolder, read_json
 from retriever.encoders.registry import EncoderModel, Span
-from retriever.encoders.transformer.bert import UnsupportedModelError
+from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.errors import ModelError
 
 if TYPE_CHECKING:

@@ -24,15 +24,16 @@ DEPTHS = {
     "mpnet": 3,
     "albert": 3,
     "albert-groups": 3,
+    "modernbert": 4,
 }
 WIDTH = 16
 # Depth matters to SBERT-WK alone: models with 3 layers stand for deeper ones elsewhere.
 architectures = pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.soak] * (DEPTHS[name] > 3)) for name in DEPTHS],
+    [pytest.param(name, marks=[pytest.mark.soak] * (DEPTHS[name] > 4)) for name in DEPTHS],
 )
 # No layer of these is read but the last.
-OTHERS = ("deberta-v2", "modernbert")
+OTHERS = ("deberta-v2",)
 # Of many lengths, so that batches are padded.
 TEXTS = (
     "w1 w2 w3",
@@ -181,5 +182,13 @@ _MAKERS: Mapping[str, Callable[[str], tuple[Any, Any]]] = {
     "mpnet": _mpnet,
     "albert": _albert,
     "deberta": _deberta,
-    "modernbert": lambda name: _of_bert("ModernBert", name, cls_token_id=2, sep_token_id=3),
+    # Two layers of four are local, and reach two pieces.
+    "modernbert": lambda name: _of_bert(
+        "ModernBert",
+        name,
+        local_attention=4,
+        initializer_cutoff_factor=3.0,
+        **dict.fromkeys(("bos_token_id", "cls_token_id"), 2),
+        **dict.fromkeys(("eos_token_id", "sep_token_id"), 3),
+    ),
 }

@@ -13,16 +13,13 @@ from threadpoolctl import ThreadpoolController
 
 from retriever.encoders import Encoder, computing, find_model
 from retriever.encoders.transformer import loading
-from retriever.encoders.transformer.bert import (
-    NumPyEngine,
-    UnsupportedModelError,
-    distance_buckets,
-    gelu,
-    read_weights,
-)
+from retriever.encoders.transformer.architectures.mpnet import distance_buckets
+from retriever.encoders.transformer.architectures.registry import read_network
 from retriever.encoders.transformer.model import TransformerModel
+from retriever.encoders.transformer.numpy_engine import NumPyEngine, gelu
+from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.errors import ConfigError
-from tests.retriever.encoders.architectures import CLOSE, DEPTHS, TEXTS
+from tests.retriever.encoders.architectures import CLOSE, TEXTS
 
 # On Linux with ARM it does not come with the package.
 needs_openvino = pytest.mark.skipif(not find_spec("openvino"), reason="OpenVINO is not installed")
@@ -44,9 +41,16 @@ FORMS = [
     "fusion=sbert-wk::wk-layers=last::wk-words=uniform",
 ]
 
-# What MPNet has of its own is below what forms make of its layers.
-CASES = [("bert", form) for form in FORMS] + [("mpnet", "layers=all::fusion=concat")]
-CASES += [pytest.param("mpnet", form, marks=pytest.mark.soak) for form in FORMS]
+CASES = [("bert", form) for form in FORMS]
+# The others differ in their layers alone.
+for name in ("modernbert", "mpnet"):
+    CASES.append((name, "layers=all::fusion=concat"))
+    CASES += [
+        pytest.param(name, form, marks=pytest.mark.soak)
+        for form in FORMS
+        # ModernBERT has no pooler.
+        if name != "modernbert" or "head" not in form
+    ]
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -144,8 +148,8 @@ def test_engine_reads_token_type_embeddings(load, folders):
     ids, types = [2, 7, 8, 3, 9, 3], [0, 0, 0, 0, 1, 1]
     with torch.inference_mode():
         expected = backbone.model(**backbone.batch([ids], [types]).inputs).last_hidden_state.numpy()
-    weights = read_weights(find_model(str(folders("bert"))))
-    (found,) = NumPyEngine(weights, [3]).run([ids], [types])
+    network = read_network(find_model(str(folders("bert"))))
+    (found,) = NumPyEngine(network, [3]).run([ids], [types])
     np.testing.assert_allclose(found.states[0], expected, **CLOSE)
 
 
@@ -164,10 +168,10 @@ def test_the_buckets_of_distances_are_those_of_mpnet():
     np.testing.assert_array_equal(distance_buckets(514), expected)
 
 
-@pytest.mark.parametrize("name", sorted(DEPTHS.keys() - {"bert", "bert12", "mpnet", "roberta24"}))
+@pytest.mark.parametrize("name", ["albert", "electra", "xlnet"])
 def test_unsupported_models_run_in_torch_only(name, folders):
     with pytest.raises(UnsupportedModelError):
-        read_weights(find_model(str(folders(name))))
+        read_network(find_model(str(folders(name))))
     assert isinstance(Encoder.load(str(folders(name)), device="cpu")._model, TransformerModel)
     with pytest.raises(ConfigError, match="cannot run with the backend numpy"):
         Encoder.load(f"{folders(name)}::backend=numpy", device="cpu")

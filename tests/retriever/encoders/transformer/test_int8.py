@@ -10,7 +10,8 @@ import pytest
 
 from retriever.encoders import Encoder, find_model
 from retriever.encoders.transformer import openvino_engine as int8
-from retriever.encoders.transformer.bert import Affine, read_weights
+from retriever.encoders.transformer.architectures.registry import read_network
+from retriever.encoders.transformer.network import Affine
 from retriever.encoders.transformer.openvino_engine import (
     calibrate,
     calibration_texts,
@@ -49,11 +50,11 @@ def test_a_rounded_layer_computes_about_the_same():
 
 def test_int8_ranges_equal_extremes_of_inputs(folders):
     folder = find_model(str(folders("bert")))
-    weights, tokenizer = read_weights(folder), WordPieces(folder)
+    network, tokenizer = read_network(folder), WordPieces(folder)
     ids = tokenizer.tokenize(TEXTS)
-    found = measure_ranges(weights, ids)
-    assert len(found) == 6 * len(weights.layers)
-    each = [measure_ranges(weights, [row]) for row in ids]
+    found = measure_ranges(network, ids)
+    assert len(found) == 6 * network.depth
+    each = [measure_ranges(network, [row]) for row in ids]
     for name, (low, high) in found.items():
         np.testing.assert_array_equal(low, np.min([one[name][0] for one in each], axis=0))
         np.testing.assert_array_equal(high, np.max([one[name][1] for one in each], axis=0))
@@ -61,7 +62,7 @@ def test_int8_ranges_equal_extremes_of_inputs(folders):
 
 def test_ranges_are_measured_once_if_the_cache_can_be_written(folders, cache, monkeypatch):
     folder = find_model(str(folders("bert")))
-    parts = read_weights(folder), "model", WordPieces(folder), 64
+    parts = read_network(folder), "model", WordPieces(folder), 64
     first = calibrate(*parts)
     assert len(list((cache / "int8").iterdir())) == 1
     monkeypatch.setenv("RETRIEVER_CACHE", str(next((cache / "int8").iterdir())))

@@ -19,6 +19,7 @@ LAYER = {
     "electra": "ElectraLayer",
     "mpnet": "MPNetLayer",
     "albert": "AlbertLayer",
+    "modernbert": "ModernBertEncoderLayer",
 }
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from retriever.encoders import find_model
-from retriever.encoders.transformer.bert import UnsupportedModelError
+from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.encoders.transformer.word_pieces import WordPieces
 
 ODD = [

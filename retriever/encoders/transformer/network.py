@@ -1,0 +1,176 @@
+"""A transformer without torch: its weights, and the forward pass for every engine.
+
+An architecture is one module in `architectures` with a function `read`. Its forward pass calls the
+operations of an engine, which work on arrays of NumPy or build the nodes of a graph.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.encoders.transformer.tensors import (
+    Floats,
+    Tensor,
+    Tensors,
+    UnsupportedModelError,
+    part_of,
+    to_values,
+)
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Affine:
+    """A linear layer, or the scale and shift of a layer norm. Its name is unique in the model."""
+
+    name: str
+    stored: Tensor
+    bias: Floats | None
+
+    @property
+    def weight(self) -> Floats:
+        """The (outputs, inputs) matrix, or the (width,) scale of a layer norm."""
+        return to_values(self.stored)
+
+    def part(self, name: str, start: int, stop: int) -> Affine:
+        """Return the layer that computes the outputs from `start` to `stop`."""
+        bias = None if self.bias is None else self.bias[start:stop]
+        return Affine(name, part_of(self.stored, start, stop), bias)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NetworkInputs:
+    """Inputs of a forward pass: arrays, or nodes of a graph."""
+
+    words: Any  # (texts, pieces, width) word vectors.
+    positions: Any  # (texts, pieces) rows of the table of positions.
+    types: Any  # (texts, pieces) token types.
+
+
+class Operations(Protocol):
+    """The operations of an engine on arrays, or on nodes of a graph."""
+
+    def rows(self, table: Floats, places: Any) -> Any:
+        """Select rows of a table."""
+
+    def linear(self, states: Any, layer: Affine) -> Any:
+        """Apply a linear layer."""
+
+    def norm(self, states: Any, layer: Affine, epsilon: float) -> Any:
+        """Apply a layer norm."""
+
+    def gelu(self, states: Any) -> Any:
+        """Apply the exact GELU, x / 2 * (1 + erf(x / √2)); the argument may be overwritten."""
+
+    def distance_bias(self, by_distance: Floats) -> Any:
+        """Return the attention bias for the distances of key and query.
+
+        Args:
+            by_distance: (heads or 1, 2 n - 1) bias for the distances 1 - n to n - 1.
+        """
+
+    def rotation(self, cosines: Floats, sines: Floats) -> Any:
+        """Return the rotation of queries and keys, from (positions, head width) tables."""
+
+    def attention(
+        self, query: Any, key: Any, value: Any, heads: int, bias: Any = None, rotation: Any = None
+    ) -> Any:
+        """Apply multi-head self-attention with a bias and a rotation from above."""
+
+
+class Network(ABC):
+    """The weights of a model, and its forward pass."""
+
+    words: Tensor  # (word pieces, width) embeddings.
+    width: int  # Components of a hidden state.
+    max_pieces: int  # Maximum number of word pieces of a text.
+    has_positions = False  # Whether the forward pass reads `NetworkInputs.positions`.
+
+    @property
+    @abstractmethod
+    def depth(self) -> int:
+        """Number of layers."""
+
+    @property
+    def has_types(self) -> bool:
+        """Whether the forward pass reads `NetworkInputs.types`."""
+        return False
+
+    @abstractmethod
+    def hidden_states(self, operations: Operations, inputs: NetworkInputs) -> Iterator[Any]:
+        """Yield each hidden state, (texts, pieces, width), from the embeddings up."""
+
+    def position_rows(self, ids: Integers) -> Integers:
+        """Return for (texts, pieces) ids the row of each piece in the table of positions."""
+        return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+
+
+ReadNetwork = Callable[["WeightsReader"], Network]
+
+
+class WeightsReader:
+    """The tensors and the configuration of a model, read with checks.
+
+    Raises:
+        UnsupportedModelError: for a tensor or a key that is missing or has an unexpected form.
+    """
+
+    def __init__(self, tensors: Tensors, config: Mapping[str, Any]) -> None:
+        self.tensors = tensors
+        self.config = config
+        # What stands before the names of the tensors, such as ``bert.``.
+        self.prefix = ""
+
+    def find_prefix(self, name: str) -> None:
+        """Take the prefix of the tensor whose name ends with `name`."""
+        full_name = next((tensor for tensor in self.tensors if tensor.endswith(name)), None)
+        if full_name is None:
+            raise UnsupportedModelError(f"no tensor {name}")
+        self.prefix = full_name.removesuffix(name)
+
+    def table(self, name: str, width: int) -> Tensor:
+        """Return a (rows, width) table, not converted."""
+        tensor = self.tensors.get(self.prefix + name)
+        if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != width:
+            shape = None if tensor is None else tensor.shape
+            raise UnsupportedModelError(f"{name}: expected width {width}, found {shape}")
+        return tensor
+
+    def affine(self, name: str, *shape: int) -> Affine:
+        """Return a linear layer of shape (outputs, inputs), or a layer norm of shape (width,)."""
+        weight = self.tensors.get(f"{self.prefix}{name}.weight")
+        bias = self.tensors.get(f"{self.prefix}{name}.bias")
+        shapes = [None if tensor is None else tensor.shape for tensor in (weight, bias)]
+        if weight is None or shapes[0] != shape or shapes[1] not in (None, shape[:1]):
+            raise UnsupportedModelError(f"{name}: expected shape {shape}, found {shapes}")
+        return Affine(name, weight, None if bias is None else to_values(bias))
+
+    def size(self, *keys: str) -> int:
+        """Return the positive number of the first key that the configuration has."""
+        for key in keys:
+            value = self.config.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+        raise UnsupportedModelError(f"{keys[0]}: expected a number of 1 or more in config.json")
+
+    def number(self, key: str, default: float) -> float:
+        """Return the number of a key of the configuration."""
+        value = self.config.get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise UnsupportedModelError(f"{key}: expected a number, found {value!r:.40}")
+        return float(value)
+
+    def require(self, **values: Any) -> None:
+        """Refuse a model whose configuration has another value of a key, or none and no default."""
+        for key, value in values.items():
+            if self.config.get(key, value) != value:
+                raise UnsupportedModelError(
+                    f"{key}: expected {value!r}, found {self.config[key]!r:.40}"
+                )

@@ -1,0 +1,136 @@
+"""Weights of a model in safetensors files, mapped into memory and converted to float32 on use.
+
+The format of the files: eight bytes with the length of the header, the header in JSON, the tensors.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retriever.encoders.model_folders import ModelFolder, read_json
+from retriever.errors import ModelError
+
+Floats = NDArray[np.float32]
+_WEIGHTS_FILE = "model.safetensors"
+# Names the file of each tensor, where a model has several files.
+_FILES_INDEX = "model.safetensors.index.json"
+_HEADER_LENGTH = 8
+# Bits of a float32 below those of a bfloat16.
+_BFLOAT16_SHIFT = 16
+
+
+class UnsupportedModelError(Exception):
+    """Raised for a model that the backends without torch do not support."""
+
+
+class StoredTensor(ABC):
+    """A tensor in another number format than float32. An index selects rows, in float32."""
+
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @abstractmethod
+    def __getitem__(self, rows: Any) -> Floats:
+        """Return the rows of an index or a slice."""
+
+    @abstractmethod
+    def part(self, start: int, stop: int) -> StoredTensor:
+        """Return consecutive rows, not yet converted."""
+
+    @cached_property
+    def values(self) -> Floats:
+        """The whole tensor."""
+        return self[:]
+
+
+class HalfTensor(StoredTensor):
+    """A tensor in float16 or bfloat16."""
+
+    def __init__(self, numbers: NDArray[Any]) -> None:
+        # NumPy has no bfloat16: uint16 holds its bits.
+        self._numbers = numbers
+        self.shape = numbers.shape
+
+    def __getitem__(self, rows: Any) -> Floats:
+        numbers = self._numbers[rows]
+        if numbers.dtype != np.uint16:
+            floats: Floats = numbers.astype(np.float32)
+            return floats
+        bits = numbers.astype(np.uint32) << _BFLOAT16_SHIFT
+        values: Floats = bits.view(np.float32)
+        return values
+
+    def part(self, start: int, stop: int) -> HalfTensor:
+        """Return consecutive rows, not yet converted."""
+        return HalfTensor(self._numbers[start:stop])
+
+
+Tensor = Floats | StoredTensor
+Tensors = Mapping[str, Tensor]
+# Types of safetensors, and the types of NumPy with the same bits.
+_NUMBER_TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+def to_values(tensor: Tensor) -> Floats:
+    """Return a tensor as a float32 array; a stored one is converted once."""
+    return tensor.values if isinstance(tensor, StoredTensor) else tensor
+
+
+def part_of(tensor: Tensor, start: int, stop: int) -> Tensor:
+    """Return consecutive rows of a tensor, without a copy."""
+    return tensor.part(start, stop) if isinstance(tensor, StoredTensor) else tensor[start:stop]
+
+
+def read_tensors(folder: ModelFolder) -> dict[str, Tensor]:
+    """Map the tensors of a model's files into memory, by name."""
+    path = folder.path
+    if (path / _WEIGHTS_FILE).is_file() or not (path / _FILES_INDEX).is_file():
+        return map_tensors(path / _WEIGHTS_FILE)
+    try:
+        file_of: dict[str, str] = read_json(path / _FILES_INDEX)["weight_map"]
+        files = sorted(set(file_of.values()))
+        # A name with a folder would lead out of the model.
+        if any(Path(name).name != name for name in files):
+            raise UnsupportedModelError(f"{path / _FILES_INDEX}: a file outside the folder")
+    except (LookupError, TypeError, AttributeError, ModelError) as error:
+        raise UnsupportedModelError(f"{path / _FILES_INDEX}: {error!r}") from error
+    tensors: dict[str, Tensor] = {}
+    for name in files:
+        tensors |= map_tensors(path / name)
+    return tensors
+
+
+def map_tensors(path: Path) -> dict[str, Tensor]:
+    """Map the floating-point tensors of a safetensors file into memory, by name."""
+    tensors: dict[str, Tensor] = {}
+    try:
+        data: NDArray[np.uint8] = np.memmap(path, np.uint8, "c")
+        start = _HEADER_LENGTH + int(data[:_HEADER_LENGTH].view("<u8")[0])
+        header = json.loads(bytes(data[_HEADER_LENGTH:start]))
+        for name, entry in header.items():
+            if name != "__metadata__" and entry["dtype"] in _NUMBER_TYPES:
+                first, last = entry["data_offsets"]
+                part = np.asarray(data[start + first : start + last])
+                numbers = part.view(_NUMBER_TYPES[entry["dtype"]]).reshape(entry["shape"])
+                tensors[name] = numbers if entry["dtype"] == "F32" else HalfTensor(numbers)
+    except (AttributeError, LookupError, ValueError, TypeError, OSError) as error:
+        raise UnsupportedModelError(f"{path}: {error!r}") from error
+    except (RecursionError, ArithmeticError, MemoryError) as error:
+        raise UnsupportedModelError(f"{path}: its header is damaged ({error!r})") from error
+    return tensors
+
+
+def map_arrays(path: Path) -> dict[str, Floats]:
+    """Map the float32 tensors of a safetensors file into memory, by name."""
+    tensors = map_tensors(path)
+    return {name: array for name, array in tensors.items() if isinstance(array, np.ndarray)}
