@@ -1,0 +1,1 @@
+"""Architectures of transformers, each in a module with a function `read`."""
