@@ -67,7 +67,7 @@ _Finding = tuple[str, str, str]
 
 def _query_findings(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
     """Yield the reasons why queries fail or have bad answers."""
-    from retriever.encoders import missing_prompts
+    from retriever.encoders import missing_settings
     from retriever.encoders.registry import is_url
     from retriever.errors import MissingExtraError, RetrieverError
     from retriever.search.fit import MULTILINGUAL, LanguageFit
@@ -85,7 +85,7 @@ def _query_findings(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
             yield "extra", f"{error.name} is not installed", mend
         except RetrieverError as error:
             yield "model", str(error), "retriever reindex -i {} --model MODEL"
-    if (fault := missing_prompts(spec)) is not None:
+    if (fault := missing_settings(spec)) is not None:
         yield "prompts", fault, ""
     if info["fit"] and (warning := LanguageFit(**info["fit"]).warning):
         mend = f"retriever reindex -i {{}} --model {MULTILINGUAL} --download"

@@ -158,7 +158,7 @@ def _add_documents(
     report = IndexingReport()
     with ExitStack() as stack:
         index = stack.enter_context(make_index(folder, **encoder.keywords(), **index_keywords))
-        _warn_prompts(index)
+        _warn_settings(index)
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_metadata, reader)
         stack.callback(warn_reader, reader, quiet=quiet)
@@ -247,10 +247,10 @@ def _follow_until_interrupted(index: Index, folder: Location) -> None:
         follow(index, stop)
 
 
-def _warn_prompts(index: Index) -> None:
-    """Warn of prompts that the encoder of an index lacks."""
-    from retriever.encoders import missing_prompts
+def _warn_settings(index: Index) -> None:
+    """Warn of settings that the encoder of an index lacks."""
+    from retriever.encoders import missing_settings
 
-    fault = missing_prompts(index.encoder_spec)
+    fault = missing_settings(index.encoder_spec)
     if fault is not None:
         say(f"warning: {fault}")

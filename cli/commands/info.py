@@ -22,7 +22,7 @@ def info_command(folder: Location, as_json: bool) -> None:
     the recall@10 measured at each search effort. For the folder of a meta-embedding: its sources
     and their weights.
     """
-    from retriever.encoders import is_folder_with, missing_prompts
+    from retriever.encoders import is_folder_with, missing_settings
     from retriever.encoders.meta import read_folder
     from retriever.encoders.registry import META_FILE
     from retriever.index import Index
@@ -34,7 +34,7 @@ def info_command(folder: Location, as_json: bool) -> None:
     else:
         with Index.open(folder) as index:
             facts = index_facts(index)
-            fault = missing_prompts(index.encoder_spec)
+            fault = missing_settings(index.encoder_spec)
         lines = fact_lines(facts)
         if fault is not None:
             lines = chain(lines, ["", f"warning: {fault}"])

@@ -3,8 +3,8 @@
 from retriever.encoders.computing import scale_to_unit as scale_to_unit
 from retriever.encoders.encoder import Encoder as Encoder
 from retriever.encoders.encoder import ModelChoice as ModelChoice
+from retriever.encoders.families import missing_settings as missing_settings
 from retriever.encoders.model_folders import find_model as find_model
-from retriever.encoders.prompts import missing_prompts as missing_prompts
 from retriever.encoders.registry import is_folder_with as is_folder_with
 from retriever.encoders.registry import load_encoder as load_encoder
 from retriever.encoders.registry import require_trusted as require_trusted

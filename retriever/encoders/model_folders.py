@@ -43,6 +43,8 @@ _SETTLED_SECONDS = 2
 # Exceptions of reading a value of an unexpected form.
 MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
 PASSAGE_PROMPTS = ("document", "passage", "corpus")
+# Window in word pieces of a model whose files name none.
+DEFAULT_WINDOW = 512
 Floats = NDArray[np.float32]
 # Keys of configurations: numbers of layers and of attention heads, and sizes of tensors.
 LAYERS = ("num_hidden_layers", "n_layers", "n_layer")

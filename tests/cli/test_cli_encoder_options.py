@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+
 import numpy as np
 import pytest
 
@@ -119,3 +122,22 @@ def test_encode_puts_the_query_prompt_before_queries_alone(retriever, tiny_model
         expected = encoder.encode(list(TEXTS.values()), query=query)
         np.testing.assert_allclose(np.load(f"v{number}.npy"), expected, atol=1e-6)
     assert not np.allclose(np.load("v0.npy"), np.load("v1.npy"), atol=1e-3)
+
+
+def test_index_info_and_doctor_name_the_settings_that_a_known_family_lacks(
+    retriever, corpus, tiny_models, tmp_path
+):
+    folder = shutil.copytree(tiny_models["bert"], tmp_path / "bge-small-en-v1.5")
+    command = ["index", corpus, "-i", "notes", "--model", folder]
+    indexed = retriever(*command)
+    (warning,) = [line for line in indexed.err.splitlines() if line.startswith("warning:")]
+    assert "need query-prompt and pooling, and its files name none" in warning
+    assert warning in retriever("info", "-i", "notes").out.splitlines()
+    (reported,) = printed_json(retriever("info", "-i", "notes", "--json"))["warnings"]
+    assert warning == f"warning: {reported}"
+    assert f"prompts: {reported}" in retriever("doctor", "-i", "notes").out.splitlines()
+
+    (model,) = shlex.split(warning.partition("--model ")[2].partition(" (settings of ")[0])
+    mended = retriever(*command[:-1], model, "--recreate")
+    assert "warning:" not in mended.err
+    assert "warnings" not in printed_json(retriever("info", "-i", "notes", "--json"))
