@@ -35,7 +35,7 @@ from retriever.encoders.transformer.loading import ACTIVATION_FUNCTIONS
 from retriever.encoders.transformer.numpy_engine import NumPyEngine
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrate
 from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError, map_arrays
-from retriever.encoders.transformer.word_pieces import PiecePairs, WordPieces
+from retriever.encoders.transformer.tokenizer import PiecePairs, Tokenizer
 from retriever.errors import ConfigError, ModelError
 from retriever.rerankers.folders import (
     check_target,
@@ -163,7 +163,7 @@ class LightCrossEncoder:
         if self._engine == "torch":
             raise UnsupportedModelError("OpenVINO is not installed")
         self._network = read_network(folder)
-        self._pieces = WordPieces(folder)
+        self._pieces = Tokenizer(folder)
         if self._pieces.highest_id >= len(self._network.words):
             raise UnsupportedModelError("a word piece that has no vector")
         self._identity = folder.weights

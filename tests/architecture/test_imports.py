@@ -28,7 +28,7 @@ TYPED_CIRCLES = [
         "retriever.encoders.registry",
         "retriever.encoders.transformer.backbone",
         "retriever.encoders.transformer.model",
-        "retriever.encoders.transformer.word_pieces",
+        "retriever.encoders.transformer.tokenizer",
     },
 ]
 # Their classes are torch's own kind; others import these modules where they are used.

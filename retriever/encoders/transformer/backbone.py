@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from retriever.encoders.fusion.pooling import SpecialTokens
 from retriever.encoders.model_folders import LAYERS, WIDTHS, ModelFolder
 from retriever.encoders.settings import Dtype
-from retriever.encoders.transformer.word_pieces import PairReader
+from retriever.encoders.transformer.tokenizer import PairReader
 from retriever.errors import ConfigError, ModelError, require_torch
 
 if TYPE_CHECKING:

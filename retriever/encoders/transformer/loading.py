@@ -44,7 +44,7 @@ from retriever.encoders.transformer.openvino_engine import (
     least_cosine,
 )
 from retriever.encoders.transformer.tensors import UnsupportedModelError
-from retriever.encoders.transformer.word_pieces import PieceModel, WordPieces
+from retriever.encoders.transformer.tokenizer import PieceModel, Tokenizer
 from retriever.errors import ConfigError, MissingExtraError, ModelError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class LightModel(PieceModel):
         if settings.dtype == "float16":
             raise UnsupportedModelError("float16, which torch has for GPUs")
         self._network = read_network(folder)
-        self._tokenizer: WordPieces = WordPieces(folder)
+        self._tokenizer: Tokenizer = Tokenizer(folder)
         if self._tokenizer.highest_id >= len(self._network.words):
             raise UnsupportedModelError("a word piece that has no vector")
         self._settings = settings

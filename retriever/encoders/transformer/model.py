@@ -17,7 +17,7 @@ from retriever.encoders.fusion.pooling import POOLINGS, Fuser, PooledPieces
 from retriever.encoders.model_folders import Floats, ModelFolder, read_projections
 from retriever.encoders.registry import Batches, Span, after_prompt
 from retriever.encoders.transformer.backbone import Backbone, Batch
-from retriever.encoders.transformer.word_pieces import PieceModel
+from retriever.encoders.transformer.tokenizer import PieceModel
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:

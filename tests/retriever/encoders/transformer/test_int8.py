@@ -18,7 +18,7 @@ from retriever.encoders.transformer.openvino_engine import (
     measure_ranges,
     quantize,
 )
-from retriever.encoders.transformer.word_pieces import WordPieces
+from retriever.encoders.transformer.tokenizer import Tokenizer
 from tests.retriever.encoders.architectures import TEXTS
 
 # Without VNNI, OpenVINO adds products of int8 in 16 bits, which overflow into their limits.
@@ -50,7 +50,7 @@ def test_a_rounded_layer_computes_about_the_same():
 
 def test_int8_ranges_equal_extremes_of_inputs(folders):
     folder = find_model(str(folders("bert")))
-    network, tokenizer = read_network(folder), WordPieces(folder)
+    network, tokenizer = read_network(folder), Tokenizer(folder)
     ids = tokenizer.tokenize(TEXTS)
     found = measure_ranges(network, ids)
     assert len(found) == 6 * network.depth
@@ -62,7 +62,7 @@ def test_int8_ranges_equal_extremes_of_inputs(folders):
 
 def test_ranges_are_measured_once_if_the_cache_can_be_written(folders, cache, monkeypatch):
     folder = find_model(str(folders("bert")))
-    parts = read_network(folder), "model", WordPieces(folder), 64
+    parts = read_network(folder), "model", Tokenizer(folder), 64
     first = calibrate(*parts)
     assert len(list((cache / "int8").iterdir())) == 1
     monkeypatch.setenv("RETRIEVER_CACHE", str(next((cache / "int8").iterdir())))

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 from retriever.encoders import find_model
 from retriever.encoders.transformer.tensors import UnsupportedModelError
-from retriever.encoders.transformer.word_pieces import WordPieces
+from retriever.encoders.transformer.tokenizer import Tokenizer
 
 ODD = [
     "",
@@ -38,7 +38,7 @@ def both(folders):
     def get(name):
         if name not in made:
             folder = find_model(str(folders(name)) if name else "all-MiniLM-L6-v2")
-            made[name] = WordPieces(folder), AutoTokenizer.from_pretrained(folder.path)
+            made[name] = Tokenizer(folder), AutoTokenizer.from_pretrained(folder.path)
         return made[name]
 
     return get
@@ -88,4 +88,4 @@ def test_ambiguous_tokenizer_files_are_left_to_transformers(file, change, folder
         change = {"added_tokens": [*content["added_tokens"], content["added_tokens"][0] | token]}
     (folder / file).write_text(json.dumps(content | change))
     with pytest.raises(UnsupportedModelError):
-        WordPieces(find_model(str(folder)))
+        Tokenizer(find_model(str(folder)))

@@ -67,7 +67,7 @@ class PairReader(ABC):
         """Return ids and token types of each pair, cut to `max_length` ids if it is set."""
 
 
-class WordPieces(PairReader):
+class Tokenizer(PairReader):
     """A tokenizer with exactly the ids of transformers' tokenizer. Threads may share it."""
 
     def __init__(self, folder: ModelFolder) -> None:
@@ -131,7 +131,7 @@ class WordPieces(PairReader):
 class PieceModel(EncoderModel):
     """A transformer that reads word pieces, in torch or without it."""
 
-    _tokenizer: WordPieces | Backbone
+    _tokenizer: Tokenizer | Backbone
     _settings: EncoderSettings
     _fuser: Fuser
 
