@@ -17,7 +17,9 @@ from cli.options import PATIENCE, Location, complete_path, option
 from cli.output.text import counted, say
 
 if TYPE_CHECKING:
+    from retriever.documents import CorpusReader
     from retriever.index import Index, RefreshReport
+    from retriever.index.automatic import ModelDecision
 
 # Maximum bytes of a source's name in the name of its index, which has a limit of 255.
 _LONGEST_NAME = 200
@@ -89,13 +91,20 @@ def _index_in_cache(
     from retriever.index import Index
 
     reader = None
+    decision = None
     if not place.exists():
         # Refuses a source that cannot be read before an index is made.
         for path in paths:
             CorpusReader([path])
         reader = CorpusReader(paths, on_error="skip", on_empty="yield")
+    if is_automatic(encoder):
+        reader = reader or CorpusReader(paths, on_error="skip", on_empty="yield")
+        decision = decide_model(place, reader, encoder, quiet=quiet)
+        encoder = {**encoder, "model": decision.settings}
     index = Index.create(place, **encoder, lock_timeout=PATIENCE)
     try:
+        if decision is not None:
+            decision.record(index.store)
         # An index without documents is built again, which reports its faults again.
         if index.sources and len(index):
             refresh_for_query(index, quiet=quiet)
@@ -112,6 +121,35 @@ def _index_in_cache(
         index.close()
         raise
     return index
+
+
+def is_automatic(encoder: Mapping[str, Any]) -> bool:
+    """Return whether the keywords of an encoder have the model ``auto``."""
+    if not encoder.get("model"):
+        return False
+    from retriever.encoders import is_automatic
+
+    return is_automatic(encoder["model"])
+
+
+def decide_model(
+    place: Location,
+    reader: CorpusReader,
+    keywords: Mapping[str, Any],
+    *,
+    replaces: bool = False,
+    quiet: bool = False,
+) -> ModelDecision:
+    """Decide which model ``auto`` is for an index, and say so unless it has one already.
+
+    The arguments are those of `retriever.index.automatic.decide_model`.
+    """
+    from retriever.index.automatic import decide_model
+
+    decision, _ = decide_model(place, reader, keywords, replaces=replaces)
+    if decision.reason and not quiet:
+        say(str(decision))
+    return decision
 
 
 def refresh_for_query(index: Index, *, quiet: bool = False) -> None:

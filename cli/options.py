@@ -538,6 +538,7 @@ def encoder_options(
     default: str = "",
     dtype: str = "",
     cache: bool = False,
+    automatic: bool = False,
     name: str = "encoder",
     kind: type[EncoderOptions] = EncoderOptions,
     kind_settings: str = "",
@@ -551,12 +552,13 @@ def encoder_options(
         default: default shown for these options, in place of the declared one.
         dtype: default shown for --dtype.
         cache: whether vectors are kept in the cache by default.
+        automatic: whether --model takes ``auto``.
         name: parameter of the command, in place of ``encoder``.
         kind: class of its value, in place of `EncoderOptions`.
         kind_settings: settings of `kind` that are options.
         kind_options: further options, whose parameters are fields of `kind`.
     """
-    options = [_model_option(model)]
+    options = [_model_option(model, automatic=automatic)]
     if listed:
         from retriever.encoders import EncoderSettings
 
@@ -575,15 +577,16 @@ def encoder_options(
     )
 
 
-def _model_option(default: str) -> Decorator:
+def _model_option(default: str, *, automatic: bool) -> Decorator:
     """Return --model; `default` is the default in its help."""
+    auto = " auto chooses a bundled model for a new index by its texts." if automatic else ""
     return option(
         "--model",
         default="",
         metavar="MODEL",
         shell_complete=complete_model,
         help="Folder, bundled model, cached hub id, file of word vectors, or URL#NAME; then "
-        "::KEY=VALUE (`retriever inspect settings`).",
+        f"::KEY=VALUE (`retriever inspect settings`).{auto}",
         show_default=default,
         section="Encoder",
     )

@@ -70,7 +70,8 @@ def _query_findings(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
     from retriever.encoders import missing_settings
     from retriever.encoders.registry import is_url
     from retriever.errors import MissingExtraError, RetrieverError
-    from retriever.search.fit import MULTILINGUAL, LanguageFit
+    from retriever.index.indexing.fit_measurement import multilingual_command
+    from retriever.search.fit import LanguageFit
 
     spec = index.encoder_spec
     # An encoder of the user or behind a URL is not loaded or called.
@@ -88,8 +89,7 @@ def _query_findings(index: Index, info: dict[str, Any]) -> Iterator[_Finding]:
     if (fault := missing_settings(spec)) is not None:
         yield "prompts", fault, ""
     if info["fit"] and (warning := LanguageFit(**info["fit"]).warning):
-        mend = f"retriever reindex -i {{}} --model {MULTILINGUAL} --download"
-        yield "language", warning, mend
+        yield "language", warning, multilingual_command(str(index.store))
 
 
 def _source_findings(index: Index) -> Iterator[_Finding]:

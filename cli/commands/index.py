@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from threading import Event
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from cli.index_access import follow, watch_option
+from cli.index_access import decide_model, follow, is_automatic, watch_option
 from cli.index_options import IndexOptions, index_options
 from cli.options import (
     MINILM,
@@ -33,6 +34,7 @@ from retriever.settings import setting
 if TYPE_CHECKING:
     from retriever.documents import CorpusReader
     from retriever.index import Index, IndexingReport
+    from retriever.index.automatic import ModelDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class UpdateOptions:
 @watch_option
 @document_options
 @index_options("on_long context language index_type", "overlap stemming stop_words memory")
-@encoder_options(MINILM, "layers pooling dtype", dtype="auto")
+@encoder_options(MINILM, "layers pooling dtype", dtype="auto", automatic=True)
 @quiet_option
 @json_option
 def index_command(
@@ -114,11 +116,21 @@ def index_command(
         # Refuses a folder without an index.
         Index.open(folder).close()
     started = time.monotonic()
-    outcome = _add_documents(reader, folder, run, encoder, index_settings, quiet=quiet)
+    encoder_keywords = encoder.keywords()
+    decision = None
+    if is_automatic(encoder_keywords):
+        keywords = {**encoder_keywords, **_index_keywords(index_settings)}
+        decision = decide_model(folder, reader, keywords, replaces=run.recreate, quiet=quiet)
+        encoder_keywords["model"] = decision.settings
+    outcome = _add_documents(
+        reader, folder, run, encoder_keywords, index_settings, decision, quiet=quiet
+    )
     seconds = round(time.monotonic() - started, 3)
     _warn_documents(outcome)
     size = _index_size(folder)
     facts = {**_facts(reader, outcome), "seconds": seconds, "bytes": size}
+    if decision is not None:
+        facts["auto"] = decision.reason or None
     copies = f"; exact copies of others: {outcome.copies:,}" if outcome.copies else ""
     summary = (
         f"{folder}: {_counts(reader, outcome.report, run)} in {seconds:.1f} s"
@@ -126,7 +138,7 @@ def index_command(
     )
     tell(summary, facts, as_json=as_json, quiet=quiet)
     if watch:
-        with Index.open(folder, **encoder.keywords()) as index:
+        with Index.open(folder, **encoder_keywords) as index:
             _follow_until_interrupted(index, folder)
 
 
@@ -142,22 +154,22 @@ def _add_documents(
     reader: CorpusReader,
     folder: Location,
     run: UpdateOptions,
-    encoder: EncoderOptions,
+    encoder_keywords: Mapping[str, Any],
     index_settings: IndexOptions,
+    decision: ModelDecision | None,
     *,
     quiet: bool,
 ) -> _Outcome:
     """Create, replace or open the index, and add the documents of `reader`."""
     from retriever.index import Index, IndexingReport, recreated
 
-    index_keywords = index_settings.keywords()
-    if index_settings.on_long == "error":
-        # A setting of this run, which no index stores.
-        del index_keywords["on_long"]
+    keywords = {**encoder_keywords, **_index_keywords(index_settings)}
     make_index = recreated if run.recreate else Index.create
     report = IndexingReport()
     with ExitStack() as stack:
-        index = stack.enter_context(make_index(folder, **encoder.keywords(), **index_keywords))
+        index = stack.enter_context(make_index(folder, **keywords))
+        if decision is not None:
+            decision.record(index.store)
         _warn_settings(index)
         progress = stack.enter_context(EncodingProgress(reader, quiet=quiet))
         stack.callback(warn_metadata, reader)
@@ -182,6 +194,15 @@ def _add_documents(
         outcome = _Outcome(report, index.count_copies(), index.encoder_spec.max_length)
         say_earlier_terms(index, quiet=quiet)
     return outcome
+
+
+def _index_keywords(index_settings: IndexOptions) -> dict[str, Any]:
+    """Return the settings of an index as `Index.create` takes them."""
+    keywords = index_settings.keywords()
+    if index_settings.on_long == "error":
+        # A setting of this run, which no index stores.
+        del keywords["on_long"]
+    return keywords
 
 
 def _warn_documents(outcome: _Outcome) -> None:

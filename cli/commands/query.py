@@ -197,7 +197,7 @@ class QueryCommand(Command):
 )
 @query_map_option
 @synonyms_option
-@encoder_options(OWN)
+@encoder_options(OWN, automatic=True)
 @quiet_option
 @json_option
 def query_command(

@@ -77,6 +77,7 @@ def _encoder_facts(encoder: dict[str, Any]) -> dict[str, str]:
     """Return the encoder of an index, in words."""
     return {
         "encoder": f"{encoder['encoder']} ({encoder['dimensions']} dimensions)",
+        "chosen": f"by auto, since {encoder['auto']}" if encoder["auto"] else "",
         "fingerprint": encoder["fingerprint"],
         "computed": "in " + ", ".join(encoder["computed"]) if encoder["computed"] else "",
         "backend": encoder["backend"],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, get_args
 
@@ -156,6 +156,8 @@ class CorpusReader:
         if only is None:
             sizes = _total_bytes(self._sources, self._settings.rules, on_error)
             self.total_bytes = sizes if sql is None else None
+        # The documents from the first one on, if some were read ahead.
+        self._resumed: Iterator[PlacedDocument] | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -245,8 +247,29 @@ class CorpusReader:
     def __iter__(self) -> Iterator[Document]:
         return (placed.document for placed in self.placed() if not placed.is_repeated)
 
+    def read_ahead(self, is_enough: Callable[[Document], bool]) -> None:
+        """Read the first documents, until there are enough; the next iteration yields them too.
+
+        That iteration reads files again, since they may change, but no standard input or pipe.
+        """
+        stream = self._read_placed()
+        ahead = []
+        for placed in stream:
+            ahead.append(placed)
+            if not placed.is_repeated and is_enough(placed.document):
+                break
+        # The size of standard input and of pipes is unknown.
+        if self.total_bytes is None:
+            self._resumed = chain(ahead, stream)
+
     def placed(self) -> Iterator[PlacedDocument]:
         """Yield the documents with the source and file of each, repetitions included."""
+        stream = self._resumed or self._read_placed()
+        self._resumed = None
+        yield from stream
+
+    def _read_placed(self) -> Iterator[PlacedDocument]:
+        """Read all sources from the beginning."""
         self._reset()
         with closing(SeenIds()) as given_ids, closing(SeenIds()) as generated_ids:
             for are_files, group in groupby(self._sources, self._settings.is_one_document):

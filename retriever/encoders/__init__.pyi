@@ -12,6 +12,7 @@ from retriever.encoders.settings import DEFAULT_MODEL as DEFAULT_MODEL
 from retriever.encoders.settings import EncoderSettings as EncoderSettings
 from retriever.encoders.settings import Pooling as Pooling
 from retriever.encoders.settings import encoder_keys as encoder_keys
+from retriever.encoders.settings import is_automatic as is_automatic
 from retriever.encoders.settings import over_model as over_model
 from retriever.encoders.settings import parse_encoder as parse_encoder
 from retriever.encoders.settings import resolve_layers as resolve_layers

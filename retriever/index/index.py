@@ -14,6 +14,7 @@ from indexes import no_progress, open_store
 from indexes.filters import id_forms
 from retriever.documents.document import AnyDocument, Document, is_id
 from retriever.encoders.encoder import Encoder, ModelChoice, wrap_encoder
+from retriever.encoders.settings import is_automatic
 from retriever.errors import ConfigError, require_several, unknown_name
 from retriever.index.reading import (
     CorpusDifference,
@@ -208,9 +209,22 @@ class Index:
         folder: str | Path | Store,
         **settings: Any,
     ) -> Self:
-        """Open or create the index in `folder` as `create` does, and add documents to it."""
+        """Open or create the index in `folder` as `create` does, and add documents to it.
+
+        With ``model="auto"`` the first thousand passages choose the model of a new index: the
+        default one for English, else ``multilingual-e5-small``. An index keeps its model.
+        """
+        decision = None
+        if is_automatic(settings.get("model", "")):
+            from retriever.index.adding import stream_documents
+            from retriever.index.automatic import decide_model
+
+            decision, documents = decide_model(folder, stream_documents(documents), settings)
+            settings["model"] = decision.settings
         index = cls.create(folder, **settings)
         try:
+            if decision is not None:
+                decision.record(index.store)
             index.add(documents)
         except BaseException:
             index.close()

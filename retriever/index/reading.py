@@ -14,7 +14,7 @@ from retriever.documents.document import Document, document_of, is_id
 from retriever.errors import BadInputError
 from retriever.search.opened import read_structures, uncounted_passages
 from retriever.search.queries import Excerpt
-from retriever.search.settings import CALIBRATION, FIT
+from retriever.search.settings import CALIBRATION, FIT, MODEL_REASON
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,6 +135,7 @@ def describe_index(opened: OpenedIndex) -> dict[str, Any]:
                 "max_length": encoder.max_length,
                 "fingerprint": encoder.fingerprint,
                 "computed": view.setting("computed", []),
+                "auto": view.setting(MODEL_REASON, "") or None,
                 **describe(encoder),
             },
             "analyzer": asdict(state.analyzer.settings),

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 # Number of passages in a sample, and of characters of each.
 _PASSAGES = 256
-_CHARACTERS = 600
+CHARACTERS = 600
 # A word is broken into letters if its pieces have fewer letters than this on average.
 _LETTERS_PER_PIECE = 2.0
 # Questions are asked from this share of unknown words, or of passages in other languages than
 # English.
-_DOUBTFUL_SHARE = 0.1
+DOUBTFUL_SHARE = 0.1
 # An encoder does not know the language of a text from this share of unknown words.
 _UNKNOWN_SHARE = 0.25
 # Known and unknown passages have their own weights if each group has at least this number of
@@ -63,7 +63,6 @@ _WORDS = 40
 # Least number of questions for a decision against an encoder that knows the words.
 _QUESTIONS = 50
 _ENGLISH = frozenset({"english", "porter", NO_LANGUAGE})
-MULTILINGUAL = "paraphrase-multilingual-MiniLM-L12-v2"
 # Greatest weight of embeddings that rank worse than BM25 in another language than English; see the
 # measurements in docs/ranking.md.
 _MOST_FOREIGN_WEIGHT = 0.4
@@ -107,22 +106,13 @@ class LanguageFit:
         is_mixed = self.strange_weight is not None
         if not is_mixed and (self.strange < _UNKNOWN_SHARE or self.is_dense_best):
             return None
-        reason = (
-            f"{self.strange:.0%} of {self.words:,} words are unknown to it or broken to letters"
-        )
-        if self.questions and not is_mixed:
-            reason += (
-                f"; of {self.questions} sentences as questions it ranks the passage with a mean "
-                f"reciprocal rank of {self.dense:.2f}, BM25 with {self.bm25:.2f}"
-            )
         texts = "some" if is_mixed else "these"
-        weight = f"{self.weight:g} in hybrid search"
-        if is_mixed:
-            weight = f"{self.strange_weight:g} in hybrid search for queries like them"
+        queries = " for queries like them" if is_mixed else ""
+        weight = self.strange_weight if is_mixed else self.weight
         return (
-            f"the encoder does not know the language of {texts} texts: {reason}. Embeddings count "
-            f"{weight} unless you say --alpha; use a multilingual model "
-            f"such as --model {MULTILINGUAL} with --recreate, or --mode bm25"
+            f"the encoder does not know the language of {texts} texts: {self.strange:.0%} of "
+            f"{self.words:,} words are unknown to it or broken to letters, so that embeddings "
+            f"count {weight:g} in hybrid search{queries}"
         )
 
 
@@ -135,7 +125,7 @@ class PassageSample:
 
     def take(self, digest: bytes, text: str) -> None:
         """Add a passage if it belongs to the sample."""
-        entry = (-int.from_bytes(digest), text[:_CHARACTERS])
+        entry = (-int.from_bytes(digest), text[:CHARACTERS])
         if len(self._passages) < _PASSAGES:
             heapq.heappush(self._passages, entry)
         elif entry > self._passages[0]:
@@ -147,7 +137,7 @@ class PassageSample:
         return list(dict.fromkeys(text for _, text in sorted(self._passages, reverse=True)))
 
 
-class _WordCounts(NamedTuple):
+class WordCounts(NamedTuple):
     """Numbers of words of a text."""
 
     unknown: int
@@ -192,7 +182,7 @@ def measure_language_fit(
         The fit; None if the encoder cannot encode other texts.
     """
     try:
-        counts = [_count_words(encoder, analyzer, text) for text in texts]
+        counts = [count_words(encoder, analyzer, text) for text in texts]
     except SourceError:
         return None
     unknown_words = sum(count.unknown for count in counts)
@@ -202,7 +192,7 @@ def measure_language_fit(
     pairs = list(zip(texts, counts, strict=True))
     known_texts = [text for text, count in pairs if not count.is_unknown()]
     unknown_texts = [text for text, count in pairs if count.is_unknown()]
-    doubtful = sum(count.is_unknown(_DOUBTFUL_SHARE) for count in counts) - len(unknown_texts)
+    doubtful = sum(count.is_unknown(DOUBTFUL_SHARE) for count in counts) - len(unknown_texts)
     smaller = min(len(known_texts) - doubtful, len(unknown_texts))
     if smaller < max(_GROUP, doubtful, _GROUP_SHARE * len(texts)):
         return _with_measured_weight(fit, texts, encoder, analyzer)
@@ -217,7 +207,7 @@ def measure_language_fit(
 
 def is_unknown_language(encoder: Encoder, analyzer: Analyzer, text: str) -> bool:
     """Return whether the encoder does not know the language of a text."""
-    return _count_words(encoder, analyzer, text).is_unknown()
+    return count_words(encoder, analyzer, text).is_unknown()
 
 
 def _with_measured_weight(
@@ -225,8 +215,8 @@ def _with_measured_weight(
 ) -> LanguageFit:
     """Return a fit with the weight by questions from these texts, if the fit is doubtful."""
     is_unknown = fit.strange >= _UNKNOWN_SHARE
-    foreign = sum(_is_foreign(analyzer, text) for text in texts)
-    if fit.strange < _DOUBTFUL_SHARE and foreign < _DOUBTFUL_SHARE * len(texts):
+    foreign = sum(is_foreign(analyzer, text) for text in texts)
+    if fit.strange < DOUBTFUL_SHARE and foreign < DOUBTFUL_SHARE * len(texts):
         return fit
     pairs = [pair for text in texts if (pair := _question(text))]
     if len(pairs) < (2 if is_unknown else _QUESTIONS):
@@ -262,7 +252,7 @@ def _bm25_scores(
     return np.stack([query.at(0, rows)[0] for query in queries])
 
 
-def _is_foreign(analyzer: Analyzer, text: str) -> bool:
+def is_foreign(analyzer: Analyzer, text: str) -> bool:
     """Return whether no language of a text is English, or most letters are not Latin."""
     languages = analyzer.languages(text) or (analyzer.settings.language,)
     scripts = Counter[str | None]()
@@ -271,11 +261,11 @@ def _is_foreign(analyzer: Analyzer, text: str) -> bool:
     return _ENGLISH.isdisjoint(languages) or 2 * scripts["latin"] < scripts.total()
 
 
-def _count_words(encoder: Encoder, analyzer: Analyzer, text: str) -> _WordCounts:
+def count_words(encoder: Encoder, analyzer: Analyzer, text: str) -> WordCounts:
     """Count the words of a text, and those that the encoder does not know."""
     probes = encoder.tokenize(["", _UNKNOWN_LETTER, "a", f"a{_UNKNOWN_LETTER}"])
     if not all(isinstance(row, list) for row in probes):
-        return _WordCounts(0, 0)
+        return WordCounts(0, 0)
     empty, alone, letter, inside = map(set, probes)
     # SentencePiece puts a mark before a word; before an unknown letter it is a piece of its own.
     unknown = inside - letter or alone - empty
@@ -293,7 +283,7 @@ def _count_words(encoder: Encoder, analyzer: Analyzer, text: str) -> _WordCounts
         is_broken = letters > 2 and not is_spaceless and letters < _LETTERS_PER_PIECE * pieces
         if pieces <= 0 or is_broken or not unknown.isdisjoint(row):
             unknown_words += count
-    return _WordCounts(unknown_words, all_words)
+    return WordCounts(unknown_words, all_words)
 
 
 def _question(text: str) -> tuple[str, str] | None:

@@ -23,7 +23,7 @@ from retriever.errors import (
     EncoderMismatchError,
     unexpected_keyword,
 )
-from retriever.search.settings import CALIBRATION, FIT
+from retriever.search.settings import CALIBRATION, FIT, MODEL_REASON
 
 if TYPE_CHECKING:
     from indexes import Store, View
@@ -137,6 +137,7 @@ _FACTS: dict[str, Callable[[Any], bool]] = {
     LANGUAGES: _is_counts,
     FIT: _is_fit,
     CALIBRATION: _is_calibration,
+    MODEL_REASON: lambda value: isinstance(value, str),
     "computed": _is_texts,
     "created": lambda value: isinstance(value, str),
     "probes": _is_vectors,

