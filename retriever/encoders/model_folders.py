@@ -281,7 +281,7 @@ BUNDLED = {
     ),
 }
 
-_TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt")
+_TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "unigram.json")
 _TOKENIZER_MODELS = ("*.model", "*.spm")
 # Files to download.
 _DOWNLOADED = ("*.json", "*.safetensors", "*.txt", *_TOKENIZER_MODELS)
