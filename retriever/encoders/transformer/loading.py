@@ -50,6 +50,7 @@ from retriever.errors import ConfigError, MissingExtraError, ModelError
 if TYPE_CHECKING:
     from retriever.encoders.registry import MakeBackbone
     from retriever.encoders.transformer.model import TransformerModel
+    from retriever.encoders.transformer.unigram import Unigram
 
 Floats = NDArray[np.float32]
 HeadLayer = Callable[[Floats], Floats]
@@ -80,6 +81,13 @@ def _affine(weight: Floats, bias: Floats, activation: HeadLayer) -> HeadLayer:
     return lambda vectors: activation(vectors @ weight.T + bias)
 
 
+def _read_tokenizer(folder: ModelFolder) -> Tokenizer | Unigram:
+    from retriever.encoders.transformer import unigram
+
+    has_trie = (folder.path / unigram.SETTINGS_FILE).is_file()
+    return unigram.Unigram(folder) if has_trie else Tokenizer(folder)
+
+
 class LightModel(PieceModel):
     """A transformer without torch; its vectors equal `TransformerModel` within rounding.
 
@@ -92,8 +100,9 @@ class LightModel(PieceModel):
         if settings.dtype == "float16":
             raise UnsupportedModelError("float16, which torch has for GPUs")
         self._network = read_network(folder)
-        self._tokenizer: Tokenizer = Tokenizer(folder)
-        if self._tokenizer.highest_id >= len(self._network.words):
+        tokenizer = _read_tokenizer(folder)
+        self._tokenizer = tokenizer
+        if tokenizer.highest_id >= len(self._network.words):
             raise UnsupportedModelError("a word piece that has no vector")
         self._settings = settings
         # The number format; None until OpenVINO is first used and the default is chosen.

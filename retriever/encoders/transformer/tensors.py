@@ -25,6 +25,13 @@ _FILES_INDEX = "model.safetensors.index.json"
 _HEADER_LENGTH = 8
 # Bits of a float32 below those of a bfloat16.
 _BFLOAT16_SHIFT = 16
+# Endings of the two tensors of a matrix in 4 bits.
+_NIBBLES = ".nibbles"
+_SCALES = ".scales"
+# Weights of a block that share a scale, the bits of the first half, and the number that means 0.
+_BLOCK = 32
+_LOW_BITS = np.uint8(15)
+_FOUR_BIT_ZERO = np.int8(8)
 
 
 class UnsupportedModelError(Exception):
@@ -75,10 +82,39 @@ class HalfTensor(StoredTensor):
         return HalfTensor(self._numbers[start:stop])
 
 
+class FourBitTensor(StoredTensor):
+    """A matrix in 4 bits, with a float16 scale for each block of a row.
+
+    Byte j of a block has weight j in its low bits and weight j + 16 in its high ones.
+    """
+
+    def __init__(self, nibbles: NDArray[np.uint8], scales: NDArray[np.float16]) -> None:
+        rows, columns = nibbles.shape
+        shapes = (rows, columns // (_BLOCK // 2) * (_BLOCK // 2)), (rows, columns * 2 // _BLOCK)
+        types_fit = nibbles.dtype == np.uint8 and scales.dtype == np.float16
+        if not types_fit or (nibbles.shape, scales.shape) != shapes:
+            raise ValueError(f"nibbles of shape {nibbles.shape}, scales of shape {scales.shape}")
+        self._nibbles = nibbles
+        self._scales = scales
+        self.shape = len(nibbles), scales.shape[1] * _BLOCK
+
+    def __getitem__(self, rows: Any) -> Floats:
+        scales = self._scales[rows].astype(np.float32)[..., None]
+        nibbles = self._nibbles[rows].reshape(*scales.shape[:-1], _BLOCK // 2)
+        values = np.empty((*scales.shape[:-1], 2, _BLOCK // 2), np.float32)
+        for half, bits in enumerate((nibbles & _LOW_BITS, nibbles >> 4)):
+            np.multiply(bits.astype(np.int8) - _FOUR_BIT_ZERO, scales, out=values[..., half, :])
+        return values.reshape(*scales.shape[:-2], self.shape[1])
+
+    def part(self, start: int, stop: int) -> FourBitTensor:
+        """Return consecutive rows, not yet converted."""
+        return FourBitTensor(self._nibbles[start:stop], self._scales[start:stop])
+
+
 Tensor = Floats | StoredTensor
 Tensors = Mapping[str, Tensor]
 # Types of safetensors, and the types of NumPy with the same bits.
-_NUMBER_TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_NUMBER_TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1"}
 
 
 def to_values(tensor: Tensor) -> Floats:
@@ -112,7 +148,7 @@ def read_tensors(folder: ModelFolder) -> dict[str, Tensor]:
 
 def map_tensors(path: Path) -> dict[str, Tensor]:
     """Map the floating-point tensors of a safetensors file into memory, by name."""
-    tensors: dict[str, Tensor] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     try:
         data: NDArray[np.uint8] = np.memmap(path, np.uint8, "c")
         start = _HEADER_LENGTH + int(data[:_HEADER_LENGTH].view("<u8")[0])
@@ -122,11 +158,26 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
                 first, last = entry["data_offsets"]
                 part = np.asarray(data[start + first : start + last])
                 numbers = part.view(_NUMBER_TYPES[entry["dtype"]]).reshape(entry["shape"])
-                tensors[name] = numbers if entry["dtype"] == "F32" else HalfTensor(numbers)
+                arrays[name] = numbers
+        return _convert_tensors(arrays)
     except (AttributeError, LookupError, ValueError, TypeError, OSError) as error:
         raise UnsupportedModelError(f"{path}: {error!r}") from error
     except (RecursionError, ArithmeticError, MemoryError) as error:
         raise UnsupportedModelError(f"{path}: its header is damaged ({error!r})") from error
+
+
+def _convert_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+    """Return floating-point tensors by name: float32 as it is, other formats as `StoredTensor`."""
+    tensors: dict[str, Tensor] = {}
+    matrices = [name.removesuffix(_NIBBLES) for name in arrays if name.endswith(_NIBBLES)]
+    scales = {matrix + _SCALES for matrix in matrices}
+    for name, array in arrays.items():
+        if array.dtype == np.float32:
+            tensors[name] = array
+        elif array.dtype != np.uint8 and name not in scales:
+            tensors[name] = HalfTensor(array)
+    for matrix in matrices:
+        tensors[matrix] = FourBitTensor(arrays[matrix + _NIBBLES], arrays[matrix + _SCALES])
     return tensors
 
 

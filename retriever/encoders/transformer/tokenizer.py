@@ -17,7 +17,6 @@ from retriever.errors import ModelError
 if TYPE_CHECKING:
     from retriever.encoders.fusion.pooling import Fuser
     from retriever.encoders.settings import EncoderSettings
-    from retriever.encoders.transformer.backbone import Backbone
 
 _FILE = "tokenizer.json"
 _TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast", "MPNetTokenizer", "MPNetTokenizerFast")
@@ -43,7 +42,23 @@ class PiecePairs:
 
 
 class PairReader(ABC):
-    """A tokenizer that reads pairs of texts."""
+    """A tokenizer of texts and of pairs of texts."""
+
+    max_length: int  # Maximum number of ids of a text.
+
+    @abstractmethod
+    def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
+        """Return the ids of each text with special tokens, cut to `max_length` ids."""
+
+    @abstractmethod
+    def tokenize_with_offsets(
+        self, texts: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[tuple[int, int]]]]:
+        """Return the ids of whole texts and their offsets, (0, 0) for special tokens."""
+
+    @abstractmethod
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        """Return the (start, stop) character offsets of each piece, without special tokens."""
 
     def tokenize_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int
@@ -131,7 +146,7 @@ class Tokenizer(PairReader):
 class PieceModel(EncoderModel):
     """A transformer that reads word pieces, in torch or without it."""
 
-    _tokenizer: Tokenizer | Backbone
+    _tokenizer: PairReader
     _settings: EncoderSettings
     _fuser: Fuser
 

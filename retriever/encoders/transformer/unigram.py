@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.model_folders import ModelFolder, read_json
-from retriever.encoders.transformer.word_pieces import PairReader
+from retriever.encoders.transformer.tokenizer import PairReader
 from retriever.errors import ModelError
 
 # Settings of the tokenizer: ids of the special tokens, by their text and by their role.
