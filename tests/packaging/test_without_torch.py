@@ -90,3 +90,20 @@ def test_commands_that_need_torch_say_how_to_install_it(light, tmp_path):
     assert len(messages) == len(commands)
     remedy = 'not installed: pip install "layer-retriever[torch]"'
     assert all(line.endswith(remedy) for line in messages), messages
+
+
+def test_unknown_architecture_names_the_ones_that_run_and_the_extra(light, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "llama", "hidden_size": 8}')
+    (model / "tokenizer.json").write_text("{}")
+    header = b"{}      "
+    (model / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    command = "index corpus.jsonl -i my.index --model ./model"
+    path = os.pathsep.join(map(str, (ROOT, light)))
+    message, last = _run([command], tmp_path, "-S", PYTHONPATH=path).splitlines()
+    assert json.loads(last)[0] == {command: 2}
+    assert "(the architecture llama, while bert, camembert, distilbert, modernbert" in message
+    assert message.endswith(
+        'needs torch, which is not installed: pip install "layer-retriever[torch]"'
+    )

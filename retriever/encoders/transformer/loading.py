@@ -45,7 +45,7 @@ from retriever.encoders.transformer.openvino_engine import (
 )
 from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.encoders.transformer.tokenizer import PieceModel, Tokenizer
-from retriever.errors import ConfigError, MissingExtraError, ModelError
+from retriever.errors import ConfigError, MissingExtraError, ModelError, require_torch
 
 if TYPE_CHECKING:
     from retriever.encoders.registry import MakeBackbone
@@ -318,7 +318,7 @@ def _load(requested: EncoderSettings, context: LoadContext) -> tuple[EncoderSpec
     fuser = resolve(requested, folder)
     settings = fuser.settings
     model: LightModel | TransformerModel | None = None
-    reason = "it runs in torch alone here"
+    reason = "it runs in torch here"
     if context.backbone_of is None and settings.backend != "torch" and runs_on_cpu(context.device):
         automatic = (settings.dtype or context.dtype) == "auto"
         try:
@@ -332,6 +332,7 @@ def _load(requested: EncoderSettings, context: LoadContext) -> tuple[EncoderSpec
                 f"backend: {folder.name} cannot run with {unsupported} ({reason}); leave "
                 "backend and dtype out"
             )
+        require_torch(f"the model {folder.name} ({reason})")
         model = _load_in_torch(folder, fuser, context.device, context.backbone_of)
     max_pieces = model.max_length
     window = settings.max_length or min(folder.settings.max_length or _DEFAULT_WINDOW, max_pieces)
@@ -362,8 +363,8 @@ def _describe(spec: EncoderSpec) -> dict[str, Any]:
             return {"backend": "torch"}
         try:
             LightModel(folder, resolve(spec.settings, folder), automatic=False)
-        except UnsupportedModelError:
-            return {"backend": "torch"}
+        except UnsupportedModelError as error:
+            return {"backend": f"torch ({error})"}
         return {"backend": describe_engines(spec.settings)}
     return {}
 
