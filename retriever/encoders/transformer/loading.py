@@ -25,7 +25,12 @@ from retriever.encoders.computing import (
 )
 from retriever.encoders.fusion.pooling import Fuser
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings
-from retriever.encoders.model_folders import ModelFolder, find_model, read_projections
+from retriever.encoders.model_folders import (
+    DEFAULT_WINDOW,
+    ModelFolder,
+    find_model,
+    read_projections,
+)
 from retriever.encoders.registry import Batches, EncoderKind, EncoderModel, LoadContext
 from retriever.encoders.settings import (
     DEFAULT_MODEL,
@@ -58,8 +63,6 @@ HeadLayer = Callable[[Floats], Floats]
 _MOST_COUNTED_PIECES = 10**9
 # Another default number format is used only if its vectors have this cosine to float32.
 _LEAST_COSINE = 0.9995
-# Window in word pieces of a model without a limit of positions.
-_DEFAULT_WINDOW = 512
 
 
 def _sigmoid(values: Floats) -> Floats:
@@ -335,7 +338,7 @@ def _load(requested: EncoderSettings, context: LoadContext) -> tuple[EncoderSpec
         require_torch(f"the model {folder.name} ({reason})")
         model = _load_in_torch(folder, fuser, context.device, context.backbone_of)
     max_pieces = model.max_length
-    window = settings.max_length or min(folder.settings.max_length or _DEFAULT_WINDOW, max_pieces)
+    window = settings.max_length or min(folder.settings.max_length or DEFAULT_WINDOW, max_pieces)
     if not SHORTEST_WINDOW <= window <= max_pieces:
         raise ConfigError(
             f"max-length: the model {folder.name} reads at least {SHORTEST_WINDOW} and at most "
