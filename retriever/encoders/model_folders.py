@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +112,7 @@ def read_model_settings(path: Path) -> ModelSettings:
                     "its vectors would be wrong"
                 )
             if kind == "Pooling":
-                pooling = _read_pooling(path / module["path"] / "config.json")
+                pooling = read_pooling(path / module["path"] / "config.json")
             elif kind == "Dense":
                 projections.append(_read_projection(path / module["path"]))
             elif kind not in ("Transformer", "Normalize"):
@@ -120,14 +120,18 @@ def read_model_settings(path: Path) -> ModelSettings:
                     f"{path / 'modules.json'}: the model needs a {kind} module, which is not "
                     "supported: its vectors would be wrong without it"
                 )
-        window = read_json(path / "sentence_bert_config.json", {}).get("max_seq_length")
-        window = int(window) if window else None
-        return ModelSettings(window, pooling, tuple(projections), *read_prompts(path))
+        return ModelSettings(read_window(path), pooling, tuple(projections), *read_prompts(path))
     except MALFORMED as error:
         raise ModelError(
             f"{path}: its modules.json, pooling or sentence_bert_config.json is not of the form "
             f"that sentence-transformers writes ({error!r}); download or save the model again"
         ) from error
+
+
+def read_window(path: Path) -> int | None:
+    """Return the window that a folder's settings of its Transformer module name."""
+    window = read_json(path / "sentence_bert_config.json", {}).get("max_seq_length")
+    return int(window) if window else None
 
 
 def read_prompts(path: Path) -> tuple[str, str]:
@@ -166,7 +170,8 @@ def find_token_table(path: Path) -> Path | None:
     return table
 
 
-def _read_pooling(path: Path) -> Pooling:
+def read_pooling(path: Path) -> Pooling:
+    """Read the pooling of a Pooling module's config.json."""
     settings = read_json(path)
     modes = {key for key, on in settings.items() if key.startswith("pooling_mode_") and on is True}
     pooling = settings.get("pooling_mode") or ", ".join(sorted(modes))
@@ -193,12 +198,17 @@ def _read_projection(folder: Path) -> DenseProjection:
             f"{folder / 'config.json'}: expected a dense layer on the sentence embedding, without "
             f"residual, and one of {', '.join(ACTIVATIONS)} after it; this one is not supported"
         )
+    require_safetensors(folder)
+    return DenseProjection(folder, activation)
+
+
+def require_safetensors(folder: Path) -> None:
+    """Raise ModelError unless a module's folder has weights that can be loaded."""
     if not (folder / "model.safetensors").is_file():
         raise ModelError(
             f"{folder}: no model.safetensors; other formats are not loaded because they can run "
             "code: save the model again with safetensors"
         )
-    return DenseProjection(folder, activation)
 
 
 def read_projections(folder: ModelFolder, width: int) -> list[tuple[Floats, Floats, str]]:
@@ -308,7 +318,12 @@ def bundled_name(name: str) -> str | None:
     return own_name
 
 
-def find_model(name: str, *, download: bool = False) -> ModelFolder:
+def find_model(
+    name: str,
+    *,
+    download: bool = False,
+    read_settings: Callable[[Path], ModelSettings] = read_model_settings,
+) -> ModelFolder:
     """Find and check a model by folder, bundled name or hub id; `download` allows fetching it."""
     path = find_path(name, download=download)
     digests: dict[Path, str] = {}
@@ -340,7 +355,7 @@ def find_model(name: str, *, download: bool = False) -> ModelFolder:
         tokenizer += [file for pattern in _TOKENIZER_MODELS for file in sorted(path.glob(pattern))]
     if not tokenizer:
         raise ModelError(f"{path}: no tokenizer: expected a tokenizer.json or vocabulary file")
-    settings = read_model_settings(path)
+    settings = read_settings(path)
     config = read_json(path / "config.json")
     if not isinstance(config, dict):
         raise ModelError(f"{path / 'config.json'}: expected a JSON object; save the model again")

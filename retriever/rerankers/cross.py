@@ -4,16 +4,12 @@ A two-layer MLP reads the top layer's [CLS]. It is stored in `head.safetensors` 
 the transformer; `reranker.json`, written last, describes the training. If transformers has a
 classifier of this form, `model.safetensors` holds the MLP, too, and sentence-transformers'
 CrossEncoder reads the folder.
-
-A CrossEncoder of sentence-transformers names the activation function of its scores in
-`config_sentence_transformers.json` or, in older releases, in `config.json`. The default is the
-logistic function.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,16 +23,27 @@ from retriever.encoders.computing import (
     runs_on_cpu,
     token_batches,
 )
-from retriever.encoders.model_folders import ACTIVATIONS, ModelFolder, find_model, read_json
+from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.settings import Backend, Dtype, EncoderSettings
 from retriever.encoders.transformer.architectures.registry import read_network
 from retriever.encoders.transformer.backbone import NO_LIMIT, Backbone, Batch
 from retriever.encoders.transformer.loading import ACTIVATION_FUNCTIONS
 from retriever.encoders.transformer.numpy_engine import NumPyEngine
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrate
-from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError, map_arrays
+from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError
 from retriever.encoders.transformer.tokenizer import PiecePairs, Tokenizer
-from retriever.errors import ConfigError, ModelError
+from retriever.errors import ConfigError
+from retriever.rerankers.classifier_heads import (
+    CLASSIFIERS,
+    TASK,
+    ReadHead,
+    read_activation,
+    read_chain,
+    read_classifier,
+    read_modules,
+    read_settings,
+    require_classifier,
+)
 from retriever.rerankers.folders import (
     check_target,
     file_digest,
@@ -45,6 +52,7 @@ from retriever.rerankers.folders import (
     read_manifest,
     reranker_kind,
 )
+from retriever.rerankers.scoring_head import ScoringHead, mlp_head
 from retriever.training.loop import silent
 
 if TYPE_CHECKING:
@@ -54,18 +62,6 @@ if TYPE_CHECKING:
 
 KIND = "cross-encoder"
 _FORM = form_of(KIND, max_length=int, training=dict)
-# Names of the two layers of a classifier with a tanh between them, by model type.
-_PROJECTED = {"dense": "classifier.dense", "out": "classifier.out_proj"}
-_CLASSIFIERS: Mapping[str, Mapping[str, str]] = {
-    "bert": {"dense": "bert.pooler.dense", "out": "classifier"},
-    "albert": {"dense": "albert.pooler", "out": "classifier"},
-    "deberta-v2": {"dense": "pooler.dense", "out": "classifier"},
-    "xlnet": {"dense": "sequence_summary.summary", "out": "logits_proj"},
-    "mpnet": _PROJECTED,
-    "roberta": _PROJECTED,
-    "xlm-roberta": _PROJECTED,
-    "camembert": _PROJECTED,
-}
 # Configuration for a tanh, and for a summary by [CLS], by model type.
 _CLASSIFIER_CONFIG: Mapping[str, Mapping[str, Any]] = {
     "deberta-v2": {"pooler_hidden_act": "tanh"},
@@ -73,7 +69,6 @@ _CLASSIFIER_CONFIG: Mapping[str, Mapping[str, Any]] = {
 }
 # Configuration for sentence-transformers: a score is the logit.
 _SCORE = {"activation_fn": "torch.nn.modules.linear.Identity"}
-_TASK = "ForSequenceClassification"
 
 
 class CrossEncoder:
@@ -147,6 +142,27 @@ class Classifier(CrossEncoder):
         return logits
 
 
+class ModularCrossEncoder(CrossEncoder):
+    """A transformer in torch with modules of sentence-transformers after it."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        modules: ScoringHead,
+        activation: torch.nn.Module,
+        max_length: int,
+        dtype: Dtype = "float32",
+    ) -> None:
+        super().__init__(backbone, activation, max_length, dtype)
+        self._modules = modules
+
+    def _head_inputs(self, batch: Batch) -> torch.Tensor:
+        import torch
+
+        states = self.backbone.model(**batch.inputs).last_hidden_state
+        return torch.from_numpy(self._modules.score(states, batch.lengths))
+
+
 class LightCrossEncoder:
     """Computes the scores of `CrossEncoder` without torch; may raise UnsupportedModelError."""
 
@@ -155,9 +171,10 @@ class LightCrossEncoder:
         folder: ModelFolder,
         max_length: int,
         computing: EncoderSettings,
-        read_head: Callable[[Path, int], Mapping[str, Floats]],
-        activation: Callable[[Floats], Floats],
+        read_head: ReadHead,
     ) -> None:
+        if computing.dtype == "float16":
+            raise UnsupportedModelError("float16, which torch has for GPUs")
         # A pair is long, so NumPy is used only on request.
         self._engine = engine_for(computing, 10**9)
         if self._engine == "torch":
@@ -168,8 +185,7 @@ class LightCrossEncoder:
             raise UnsupportedModelError("a word piece that has no vector")
         self._identity = folder.weights
         self._dtype = computing.number_format
-        self._head = read_head(folder.path, self._network.width)
-        self._activation = activation
+        self._head = read_head(folder, self._network.width)
         self._runner: NumPyEngine | OpenVINOEngine | None = None
         self.max_length = min(max_length, self._network.max_pieces, self._pieces.max_length)
         self.cut = 0
@@ -184,17 +200,13 @@ class LightCrossEncoder:
         pairs = self._pieces.tokenize_pairs(questions, passages, self.max_length)
         self.cut += pairs.cut
         scores = np.zeros(len(questions), np.float32)
-        head = self._head
-        for rows, cls in self._top_cls(pairs.ids, pairs.types):
-            hidden = np.tanh(cls @ head["dense.weight"].T + head["dense.bias"])
-            scores[rows] = self._activation(hidden @ head["out.weight"].T + head["out.bias"])[:, 0]
-            done(len(rows))
+        for batch in self._load_runner().run(pairs.ids, pairs.types):
+            scores[batch.rows] = self._head.score(batch.states[0], batch.lengths)
+            done(len(batch.rows))
         return scores
 
-    def _top_cls(
-        self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
-    ) -> Iterator[tuple[NDArray[np.int64], Floats]]:
-        """Yield the rows and the top layer's [CLS] of each batch of pairs."""
+    def _load_runner(self) -> NumPyEngine | OpenVINOEngine:
+        """Return the engine of the last hidden state, made on first use."""
         depth = self._network.depth
         if self._runner is None and self._engine == "numpy":
             self._runner = NumPyEngine(self._network, [depth])
@@ -203,8 +215,7 @@ class LightCrossEncoder:
             if self._dtype == "int8":
                 ranges = calibrate(self._network, self._identity, self._pieces, self.max_length)
             self._runner = OpenVINOEngine(self._network, [depth], self._dtype, ranges)
-        for batch in self._runner.run(ids, types):
-            yield batch.rows, batch.states[0][:, 0]
+        return self._runner
 
 
 def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str, Any]) -> None:
@@ -230,7 +241,8 @@ def _as_classifier(model: CrossEncoder) -> Any:
     from transformers import AutoModelForSequenceClassification
 
     config: Any = copy.deepcopy(model.backbone.model.config)
-    if config.model_type not in _CLASSIFIERS:
+    names = CLASSIFIERS.get(config.model_type)
+    if names is None or names.activation != "Tanh" or names.norm:
         return None
     config.num_labels = 1
     config.sentence_transformers = _SCORE
@@ -246,7 +258,7 @@ def _as_classifier(model: CrossEncoder) -> Any:
     }
     for name, weight in model.head.state_dict().items():
         layer, part = name.split(".")
-        state[f"{_CLASSIFIERS[config.model_type][layer]}.{part}"] = weight
+        state[f"{getattr(names, layer)}.{part}"] = weight
     classifier.load_state_dict(state, assign=True)
     return classifier
 
@@ -261,7 +273,7 @@ def load_cross_encoder(
         raise _FORM.altered(folder, "weights of another SHA-256")
     max_length = manifest["max_length"]
     computing = EncoderSettings(backend=backend, dtype=dtype)
-    light = _load_light(model, max_length, device, computing, _head_arrays, np.asarray)
+    light = _load_light(model, max_length, device, computing, _read_own_head)
     if light is not None:
         return light
     backbone = Backbone(model, device, dtype)
@@ -274,8 +286,7 @@ def _load_light(
     max_length: int,
     device: str | None,
     computing: EncoderSettings,
-    read_head: Callable[[Path, int], Mapping[str, Floats]],
-    activation: Callable[[Floats], Floats],
+    read_head: ReadHead,
 ) -> LightCrossEncoder | None:
     """Return a cross-encoder without torch; None if torch is faster or necessary."""
     backend = computing.backend
@@ -283,7 +294,7 @@ def _load_light(
     reason = "only the processor has it"
     if backend != "torch" and runs_on_cpu(device):
         try:
-            return LightCrossEncoder(folder, max_length, computing, read_head, activation)
+            return LightCrossEncoder(folder, max_length, computing, read_head)
         except UnsupportedModelError as error:
             reason = str(error)
     if backend in ("openvino", "numpy") or dtype == "int8":
@@ -317,6 +328,10 @@ def _head_arrays(folder: Path, width: int) -> dict[str, Floats]:
     return arrays
 
 
+def _read_own_head(folder: ModelFolder, width: int) -> ScoringHead:
+    return mlp_head(_head_arrays(folder.path, width))
+
+
 def read_head(folder: Path, width: int) -> CrossHead:
     """Return the MLP of a cross-encoder of a width, on the CPU, in training mode."""
     import torch
@@ -343,86 +358,35 @@ def load_classifier(
     download: bool = False,
 ) -> CrossEncoder | LightCrossEncoder:
     """Load a folder or hub id; scores equal sentence-transformers' `predict`."""
-    folder = find_model(name, download=download)
-    activation = _activation(folder)
+    folder = find_model(name, download=download, read_settings=read_settings)
+    modules = read_modules(folder.path)
+    if not modules:
+        require_classifier(folder)
+    activation = read_activation(folder)
+
+    chain = read_chain(folder, modules) if modules else None
+
+    def read_scoring_head(folder: ModelFolder, width: int) -> ScoringHead:
+        head = read_classifier(folder, width) if chain is None else chain
+        return head.add(ACTIVATION_FUNCTIONS[activation])
+
     window = folder.settings.max_length or NO_LIMIT
-    function = ACTIVATION_FUNCTIONS[activation]
     computing = EncoderSettings(backend=backend, dtype=dtype)
-    light = _load_light(folder, window, device, computing, _classifier_arrays, function)
+    light = _load_light(folder, window, device, computing, read_scoring_head)
     if light is not None:
         return light
     import torch
 
-    backbone = Backbone(folder, device, dtype, auto=f"AutoModel{_TASK}")
-    head: torch.nn.Module = getattr(torch.nn, activation)()
-    model = Classifier(backbone, head, min(window, backbone.max_length), dtype)
+    function: torch.nn.Module = getattr(torch.nn, activation)()
+    backbone = Backbone(
+        folder, device, dtype, auto=f"AutoModel{TASK}" if chain is None else "AutoModel"
+    )
+    window = min(window, backbone.max_length)
+    if chain is None:
+        model: CrossEncoder = Classifier(backbone, function, window, dtype)
+    else:
+        model = ModularCrossEncoder(backbone, chain, function, window, dtype)
     if backbone.pads_left:
         # The classifier reads the last word piece, so a pair must not be padded.
         model.batch_pieces = 1
     return model
-
-
-def _activation(folder: ModelFolder) -> str:
-    """Return the name of a model's activation function; raise ModelError for unsupported models."""
-    config = folder.config
-    file = folder.path / "config_sentence_transformers.json"
-    # sentence-transformers ignores the file if there is no modules.json.
-    is_read = file.is_file() and (folder.path / "modules.json").is_file()
-    settings: Any = read_json(file) if is_read else {}
-    _check_one_label(folder)
-    older_settings = config.get("sentence_transformers") or {}
-    activation = str(
-        settings.get("activation_fn")
-        or older_settings.get("activation_fn")
-        or config.get("sbert_ce_default_activation_function")
-        or "torch.nn.Sigmoid"
-    )
-    name = activation.rsplit(".", 1)[-1]
-    prompts = settings.get("prompts") or {}
-    for what, is_needed in (
-        ("a module after the classifier", folder.settings.projections),
-        ("a prompt before each text", prompts.get(settings.get("default_prompt_name"))),
-        (
-            f"the activation function {activation}",
-            name not in ACTIVATIONS or not activation.startswith("torch."),
-        ),
-    ):
-        if is_needed:
-            raise ModelError(
-                f"{folder.path}: needs {what}, which is not supported: its scores would be wrong; "
-                f"expected a classifier alone and {', '.join(ACTIVATIONS)} of torch"
-            )
-    return name
-
-
-def _check_one_label(folder: ModelFolder) -> None:
-    """Raise ModelError unless a model is a classifier of one label."""
-    config = folder.config
-    architectures = config.get("architectures") or ["no architecture"]
-    if not str(architectures[0]).endswith(_TASK):
-        raise ModelError(
-            f"{folder.path}: expected a reranker's folder: of `retriever train`, or a CrossEncoder "
-            f"of sentence-transformers (...{_TASK}), found {architectures[0]}; name another folder"
-        )
-    names = config.get("id2label")
-    labels = len(names) if names and isinstance(names, dict) else config.get("num_labels", 2)
-    if labels != 1:
-        raise ModelError(
-            f"{folder.path}: expected a classifier of one label, whose score orders passages, "
-            f"found {labels} labels; name another cross-encoder"
-        )
-
-
-def _classifier_arrays(folder: Path, width: int) -> dict[str, Floats]:
-    """Return the layers of a classifier under the names of `CrossHead`."""
-    tensors = map_arrays(folder / "model.safetensors")
-    for names in _CLASSIFIERS.values():
-        arrays = {
-            f"{layer}.{part}": tensors[f"{name}.{part}"]
-            for layer, name in names.items()
-            for part in ("weight", "bias")
-            if f"{name}.{part}" in tensors
-        }
-        if _has_head_shapes(arrays, width):
-            return arrays
-    raise UnsupportedModelError(f"{folder}: another classifier than that of a BERT or an MPNet")

@@ -108,19 +108,10 @@ class _Arrays:
     def linear(self, states: Floats, layer: Affine) -> Floats:
         if self.watch is not None:
             self.watch(layer, states)
-        product: Floats = states @ layer.weight.T
-        if layer.bias is not None:
-            product += layer.bias
-        return product
+        return linear(states, layer)
 
     def norm(self, states: Floats, layer: Affine, epsilon: float) -> Floats:
-        centered: Floats = states - states.mean(axis=-1, keepdims=True)
-        variance = np.square(centered).mean(axis=-1, keepdims=True)
-        centered /= np.sqrt(variance + np.float32(epsilon))
-        centered *= layer.weight
-        if layer.bias is not None:
-            centered += layer.bias
-        return centered
+        return layer_norm(states, layer, epsilon)
 
     def gelu(self, states: Floats) -> Floats:
         return gelu(states)
@@ -174,6 +165,25 @@ def _rotate(states: Floats, rotation: Rotation) -> Floats:
     turned = np.concatenate((-second, first), axis=-1)
     rotated: Floats = states * cosines + turned * sines
     return rotated
+
+
+def linear(states: Floats, layer: Affine) -> Floats:
+    """Apply a linear layer."""
+    product: Floats = states @ layer.weight.T
+    if layer.bias is not None:
+        product += layer.bias
+    return product
+
+
+def layer_norm(states: Floats, layer: Affine, epsilon: float) -> Floats:
+    """Apply a layer norm."""
+    centered: Floats = states - states.mean(axis=-1, keepdims=True)
+    variance = np.square(centered).mean(axis=-1, keepdims=True)
+    centered /= np.sqrt(variance + np.float32(epsilon))
+    centered *= layer.weight
+    if layer.bias is not None:
+        centered += layer.bias
+    return centered
 
 
 def gelu(values: Floats) -> Floats:

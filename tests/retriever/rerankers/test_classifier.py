@@ -22,6 +22,10 @@ SMALL_WINDOW = {"tokenizer_config.json": {"model_max_length": 30}}
 IDENTITY, TANH = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Tanh"
 SAVED = "config_sentence_transformers.json"
 MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+CLASSIFICATION = {"transformer_task": "sequence-classification"}
+PROMPT = {"prompts": {"ask": "Q: "}, "default_prompt_name": "ask"}
+# Models whose tokenizer is read without torch.
+LIGHT = ("bert", "mpnet", "modernbert")
 
 
 @pytest.fixture
@@ -42,6 +46,7 @@ def save_classifier(folders, tmp_path):
             path.write_text(json.dumps(known | keys))
             if file == SAVED:
                 (folder / "modules.json").write_text(json.dumps(MODULES))
+                (folder / "sentence_bert_config.json").write_text(json.dumps(CLASSIFICATION))
         return folder
 
     return make
@@ -62,7 +67,7 @@ def test_classifier_scores_in_torch_equal_sentence_transformers(name, save_class
     assert model.cut
 
 
-@pytest.mark.parametrize("name", ["bert", "mpnet"])
+@pytest.mark.parametrize("name", LIGHT)
 @pytest.mark.parametrize("backend", ["numpy", "openvino"])
 def test_classifier_scores_without_torch_equal_sentence_transformers(
     name, backend, save_classifier
@@ -106,6 +111,13 @@ def test_classifier_saved_by_installed_release_is_loaded(save_classifier, tmp_pa
     np.testing.assert_allclose(scores, expected, **CLOSE)
 
 
+def test_settings_that_sentence_transformers_ignores_are_ignored(save_classifier):
+    # Without this model type it makes a CrossEncoder of other modules.
+    folder = save_classifier(files={SAVED: PROMPT | {"activation_fn": TANH}})
+    scores = load_classifier(str(folder), device="cpu").score(QUESTIONS, TEXTS)
+    np.testing.assert_allclose(scores, reference_scores(folder), **CLOSE)
+
+
 def test_a_hub_id_is_downloaded_if_asked(save_classifier, monkeypatch):
     import huggingface_hub
 
@@ -132,7 +144,7 @@ def test_a_hub_id_is_downloaded_if_asked(save_classifier, monkeypatch):
         ),
         (
             1,
-            {SAVED: {"prompts": {"ask": "Q: "}, "default_prompt_name": "ask"}},
+            {SAVED: PROMPT | {"model_type": "CrossEncoder"}},
             "needs a prompt before each text",
         ),
     ],
