@@ -32,7 +32,7 @@ from retriever.encoders.transformer.numpy_engine import NumPyEngine
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrate
 from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError
 from retriever.encoders.transformer.tokenizer import PiecePairs, Tokenizer
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, require_torch
 from retriever.rerankers.classifier_heads import (
     CLASSIFIERS,
     TASK,
@@ -291,7 +291,7 @@ def _load_light(
     """Return a cross-encoder without torch; None if torch is faster or necessary."""
     backend = computing.backend
     dtype = computing.number_format
-    reason = "only the processor has it"
+    reason = "it runs in torch here"
     if backend != "torch" and runs_on_cpu(device):
         try:
             return LightCrossEncoder(folder, max_length, computing, read_head)
@@ -299,6 +299,7 @@ def _load_light(
             reason = str(error)
     if backend in ("openvino", "numpy") or dtype == "int8":
         raise ConfigError(f"backend: {folder.path} cannot run with {backend}, {dtype} ({reason})")
+    require_torch(f"the cross-encoder {folder.path} ({reason})")
     return None
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from retriever import load_reranker
-from retriever.errors import ModelError
+from retriever.errors import MissingExtraError, ModelError
 from retriever.rerankers.cross import Classifier, LightCrossEncoder, load_classifier
 from tests.retriever.encoders.architectures import CLOSE
 from tests.retriever.rerankers.test_cross import PAIRS, QUESTIONS, SHALLOW, TEXTS
@@ -109,6 +109,13 @@ def test_classifier_saved_by_installed_release_is_loaded(save_classifier, tmp_pa
         scores = reranker.score(question, None, texts, None)
     expected = model.predict([(question, text) for text in texts])
     np.testing.assert_allclose(scores, expected, **CLOSE)
+
+
+def test_a_classifier_that_needs_torch_says_why(save_classifier, monkeypatch):
+    folder = save_classifier("xlnet")
+    monkeypatch.setattr("retriever.errors.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"architecture xlnet.* needs torch, .*pip install"):
+        load_classifier(str(folder), device="cpu")
 
 
 def test_settings_that_sentence_transformers_ignores_are_ignored(save_classifier):
