@@ -65,6 +65,8 @@ SETTINGS: dict[str, Any] = {
     "config.json": {
         "architectures": ["BertModel"],
         "model_type": "bert",
+        "attention_probs_dropout_prob": 0.1,
+        "hidden_dropout_prob": 0.1,
         "hidden_act": "gelu",
         "hidden_size": WIDTH,
         "intermediate_size": INTERMEDIATE_WIDTH,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from retriever.encoders.fusion.pooling import SpecialTokens
 from retriever.encoders.model_folders import LAYERS, WIDTHS, ModelFolder
 from retriever.encoders.settings import Dtype
+from retriever.encoders.transformer.compact import is_compact, load_compact
 from retriever.encoders.transformer.tokenizer import PairReader
 from retriever.errors import ConfigError, ModelError, require_torch
 
@@ -343,30 +344,19 @@ def _load_pretrained(
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Load tokenizer and model; return them with transformers' report of missing weights."""
     import torch
-    import transformers
 
     _require_plausible_sizes(folder)
-    trainable: dict[str, Any] = {}
+    options: dict[str, Any] = {"dtype": getattr(torch, dtype)}
+    options |= {"ignore_mismatched_sizes": True, "output_loading_info": True}
+    settings: dict[str, Any] = {}
     if training:
         # Attention with a fast gradient. Its dropout would cost a fifth of the time.
-        trainable = {"attn_implementation": "eager"}
-        trainable |= dict.fromkeys(_attention_dropout(folder), 0.0)
+        options |= {"attn_implementation": "eager"}
+        settings |= dict.fromkeys(_attention_dropout(folder), 0.0)
+    load = load_compact if is_compact(folder) else _load_files
     try:
         with _quiet_transformers():
-            # Never run code that comes with a model; without this, transformers would ask.
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder.path, local_files_only=True, trust_remote_code=False
-            )
-            model, report = getattr(transformers, auto).from_pretrained(
-                folder.path,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                dtype=getattr(torch, dtype),
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-                **trainable,
-            )
+            tokenizer, model, report = load(folder, auto, settings, **options)
     except MemoryError:
         raise
     except Exception as error:
@@ -379,6 +369,21 @@ def _load_pretrained(
             f"{model.config.model_type}; name another model with --model"
         )
     _require_weights(folder, report)
+    return tokenizer, model, report
+
+
+def _load_files(
+    folder: ModelFolder, auto: str, settings: dict[str, Any], **options: Any
+) -> tuple[Any, Any, Any]:
+    """Load tokenizer and model from the files of transformers; see `load_compact`."""
+    import transformers
+
+    # Never run code that comes with a model; without this, transformers would ask.
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder.path, **local)
+    model, report = getattr(transformers, auto).from_pretrained(
+        folder.path, use_safetensors=True, **local, **options, **settings
+    )
     return tokenizer, model, report
 
 
@@ -396,12 +401,14 @@ def _require_plausible_sizes(folder: ModelFolder) -> None:
         for name in ("max_position_embeddings", "type_vocab_size"):
             rows = config.get(name)
             embeddings += rows if isinstance(rows, int) and rows > 0 else 0
-    # ALBERT stores one layer. A number takes at least one byte.
+    # ALBERT stores one layer.
     shares_layers = config.get("model_type") == "albert"
-    least_bytes = max(
+    numbers = max(
         width * width * (1 if shares_layers else layers),
         embeddings * (config.get("embedding_size") or width),
     )
+    # A number takes at least one byte, or half of one in 4 bits.
+    least_bytes = numbers // 2 if is_compact(folder) else numbers
     if 0 < stored < least_bytes or (shares_layers and layers > _MOST_SHARED_LAYERS):
         raise ModelError(
             f"{folder.path}: the model cannot be loaded: the weights do not fit config.json: "

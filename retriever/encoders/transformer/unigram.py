@@ -57,7 +57,7 @@ class Unigram(PairReader):
     def __init__(self, folder: ModelFolder) -> None:
         from tokenizers import pre_tokenizers
 
-        self._vocabulary = _Vocabulary(folder.path)
+        self._vocabulary = Vocabulary(folder.path)
         self._begin, self._end, self._special_ids = self._vocabulary.read_special_tokens()
         self.highest_id = max(len(self._vocabulary.scores) - 1, *self._special_ids.values())
         longest_first = sorted(self._special_ids, key=len, reverse=True)
@@ -199,7 +199,7 @@ def _cut_longest_first(left: list[int], right: list[int], limit: int) -> None:
     del longer[rest:]
 
 
-class _Vocabulary:
+class Vocabulary:
     """The trie of all pieces, their scores, and the table of replaced characters."""
 
     def __init__(self, path: Path) -> None:
@@ -212,9 +212,9 @@ class _Vocabulary:
                 self._edges: Integers = tensors.get_tensor("unigram.edges")
                 self._pieces: NDArray[np.int32] = tensors.get_tensor("unigram.pieces")
                 self.scores = tensors.get_tensor("unigram.scores").astype(np.float64)
-                characters = tensors.get_tensor("unigram.characters").tobytes()
+                self.characters = tensors.get_tensor("unigram.characters").tobytes()
             self._require_sound()
-            self.normalizer = normalizers.Precompiled(characters)
+            self.normalizer = normalizers.Precompiled(self.characters)
         except Exception as error:
             # The libraries raise the base class.
             raise ModelError(
@@ -253,6 +253,17 @@ class _Vocabulary:
                 )
         self._unknown = roles[2]
         return roles[0], roles[1], special
+
+    def read_pieces(self) -> list[str]:
+        """Return the text of each piece; empty for an id without one."""
+        texts = [""]
+        pieces = [""] * len(self.scores)
+        character_bits = (1 << _CHARACTER_BITS) - 1
+        for edge, id_ in zip(self._edges.tolist(), self._pieces.tolist(), strict=True):
+            texts.append(texts[edge >> _CHARACTER_BITS] + chr(edge & character_bits))
+            if id_ >= 0:
+                pieces[id_] = texts[-1]
+        return pieces
 
     def divide(self, words: Sequence[str]) -> dict[str, WordDivision]:
         """Return the most probable pieces of each word."""

@@ -131,6 +131,7 @@ def cosines(first, second):
         ("backend=numpy", 0.99999),
         ("backend=openvino::dtype=float32", 0.99999),
         ("backend=openvino::dtype=bfloat16", 0.999),
+        ("backend=torch", 0.99999),
     ],
 )
 def test_vectors_are_those_of_torch_with_expanded_weights(settings, least, folder, reference):
