@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,10 @@ _ENGLISH = frozenset({"english", "porter", NO_LANGUAGE})
 _MOST_FOREIGN_WEIGHT = 0.4
 # A letter of a language that no encoder knows.
 _UNKNOWN_LETTER = "\U00010380"
+# Syllables of Ethiopic and Hangul, each of which counts as two letters.
+_SYLLABLES = re.compile("[\u1200-\u139f\uac00-\ud7a3]")
+# Indic scripts, whose vowel signs count as letters.
+_INDIC = re.compile("[\u0900-\u0dff]")
 _SPACELESS = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff]")
 
 
@@ -275,7 +280,7 @@ def count_words(encoder: Encoder, analyzer: Analyzer, text: str) -> WordCounts:
     all_words = 0
     for word, row in zip(words, encoder.tokenize(words), strict=True):
         pieces = sum(piece not in marks for piece in row) - len(probes[0])
-        letters = sum(map(str.isalpha, word))
+        letters = _count_letters(word)
         is_spaceless = _SPACELESS.search(word) is not None
         # A run without spaces counts as words of two letters.
         count = max(letters // 2, 1) if is_spaceless else 1
@@ -284,6 +289,12 @@ def count_words(encoder: Encoder, analyzer: Analyzer, text: str) -> WordCounts:
         if pieces <= 0 or is_broken or not unknown.isdisjoint(row):
             unknown_words += count
     return WordCounts(unknown_words, all_words)
+
+
+def _count_letters(word: str) -> int:
+    """Count the letters of a word, as an alphabet would have them."""
+    signs = sum(unicodedata.category(sign)[0] == "M" for sign in _INDIC.findall(word))
+    return sum(map(str.isalpha, word)) + signs + len(_SYLLABLES.findall(word))
 
 
 def _question(text: str) -> tuple[str, str] | None:

@@ -16,8 +16,15 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from retriever import CorpusReader, Document, Index, encode_shards
 from retriever.documents import Analyzer
+from retriever.encoders import Encoder
 from retriever.index import import_documents
-from retriever.search.fit import PassageSample, is_due, measure_language_fit
+from retriever.search.fit import (
+    PassageSample,
+    count_words,
+    is_due,
+    is_unknown_language,
+    measure_language_fit,
+)
 
 WORDS = ["слово", "книга", "дорога", "дерево", "город", "река", "берег", "ветер", "птица", "хлеб"]
 WORDS += ["окно", "вечер", "письмо", "зима", "учитель", "музыка", "корабль", "яблоко", "лошадь"]
@@ -54,6 +61,12 @@ def letters(text):
 
 def whole(text):
     return [2] if text > "\U00010000" else [ord(text[0])] if text else []
+
+
+@pytest.fixture(scope="session")
+def multilingual():
+    pytest.importorskip("layer_retriever_e5")
+    return Encoder.load("multilingual-e5-small", device="cpu")
 
 
 def russian_letters(text):
@@ -124,6 +137,44 @@ def test_embeddings_better_than_bm25_keep_their_weight_without_a_warning(pieces)
     fit = measure_language_fit(russian(80), encoder(pieces, bag_of_words(14)), Analyzer(), 80)
     assert fit.dense >= fit.bm25
     assert (fit.weight, fit.warning) == (0.5, None)
+
+
+def syllables(text):
+    return [zlib.crc32(letter.encode()) for letter in text if letter.isalpha()]
+
+
+@pytest.mark.parametrize(
+    "text", ["대한민국은 동아시아의 한반도 남부에 위치한 공화국이다", "ነጻና በክብርና በመብትም እኩልነት ያለው"]
+)
+def test_syllables_count_as_two_letters(text):
+    def signs(word):
+        return [piece for letter in word for piece in syllables(letter + letter)]
+
+    for pieces, strange in ((syllables, 0.0), (signs, 1.0)):
+        fit = measure_language_fit([text] * 9, encoder(pieces, noise), Analyzer(), 9)
+        assert fit.strange == strange
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "대한민국은 동아시아의 한반도 남부에 위치한 공화국이다. 수도는 서울특별시이다.",
+        "ኢትዮጵያ በአፍሪካ ቀንድ የምትገኝ ሀገር ናት። ዋና ከተማዋ አዲስ አበባ ናት።",
+        "इस पुस्तकालय में हजारों किताबें रखी हुई हैं और लोग यहाँ पढ़ने आते हैं।",
+        "தமிழ்நாடு இந்தியாவின் தென்கோடியில் அமைந்துள்ள ஒரு மாநிலம் ஆகும்.",
+        "తెలంగాణ భారతదేశంలోని ఒక రాష్ట్రం. ఇక్కడ చాలా మంది ప్రజలు నివసిస్తున్నారు.",
+        "تقع مصر في الركن الشمالي الشرقي من قارة أفريقيا، وعاصمتها القاهرة.",
+        "Россия является крупнейшим государством мира, столица находится в Москве.",
+        "საქართველო არის ქვეყანა კავკასიაში. ხალხი ცხოვრობს ქალაქებსა და სოფლებში.",
+    ],
+)
+def test_multilingual_model_knows_the_words_that_the_default_one_does_not(
+    text, minilm, multilingual
+):
+    analyzer = Analyzer()
+    assert is_unknown_language(minilm, analyzer, text)
+    known = count_words(multilingual, analyzer, text)
+    assert known.unknown <= 0.1 * known.words
 
 
 def unigrams(characters):
