@@ -55,22 +55,14 @@ class Loading:
         return Encoder.load(encoder, device=self.device, download=self.download)
 
     def load_together(self, encoders: Sequence[str]) -> list[Encoder]:
-        """Load encoders; those of the same weights and number format share forward passes.
-
-        They run in torch, unless they name another backend or a number format that torch lacks.
-        """
+        """Load encoders; those of the same weights and number format share forward passes."""
         from retriever.encoders import Encoder, load_encoder
         from retriever.encoders.registry import LoadContext
-        from retriever.encoders.transformer.backbone import share_backbones
+        from retriever.encoders.transformer.sharing import BackboneSharing
 
-        context = LoadContext(self.device, self.download, share_backbones())
-        loaded = []
-        for settings in map(parse_encoder, encoders):
-            if settings.backend in ("openvino", "numpy") or settings.dtype == "int8":
-                loaded.append(self.load(settings))
-            else:
-                loaded.append(Encoder(*load_encoder(settings, context)))
-        return loaded
+        context = LoadContext(self.device, self.download, sharing=BackboneSharing())
+        settings_of_encoders = map(parse_encoder, encoders)
+        return [Encoder(*load_encoder(settings, context)) for settings in settings_of_encoders]
 
 
 @dataclass(frozen=True, slots=True)

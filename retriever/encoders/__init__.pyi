@@ -17,4 +17,4 @@ from retriever.encoders.settings import over_model as over_model
 from retriever.encoders.settings import parse_encoder as parse_encoder
 from retriever.encoders.settings import resolve_layers as resolve_layers
 from retriever.encoders.spec import EncoderSpec as EncoderSpec
-from retriever.encoders.transformer.model import TextStates as TextStates
+from retriever.encoders.transformer.piece_model import TextStates as TextStates

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from retriever.encoders.meta.model import MetaParts
-    from retriever.encoders.transformer.model import TextStates, TransformerModel
+    from retriever.encoders.transformer.piece_model import TextStates
 
 
 class Encoder(SentenceTransformersMethods):
@@ -320,12 +320,12 @@ class Encoder(SentenceTransformersMethods):
     @property
     def depth(self) -> int:
         """Number L of transformer layers; hidden states are 0 (embeddings) to L."""
-        return _require_transformer(self.spec, self._model).backbone.depth
+        return self._require_layers().depth
 
     def project(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Apply the head that the settings name to (texts, width) vectors."""
         with self._busy:
-            return _require_transformer(self.spec, self._model).project(vectors)
+            return self._require_layers().project(vectors)
 
     def hidden_states(self, texts: Sequence[str]) -> Iterator[TextStates]:
         """Yield all hidden states of each text as a passage, in the order of `texts`.
@@ -335,10 +335,19 @@ class Encoder(SentenceTransformersMethods):
         Raises:
             ConfigError: the encoder is no transformer.
         """
-        model = _require_transformer(self.spec, self._model)
+        model = self._require_layers()
         pieces = self._tokenize_with_warning(texts)
         prompt = self.spec.settings.passage_prompt or ""
         return model.text_states(pieces, [prompt + text for text in texts], len(prompt))
+
+    def _require_layers(self) -> EncoderModel:
+        """Return the model; raise ConfigError if it has no layers."""
+        if not self._model.depth:
+            raise ConfigError(
+                f"{self.spec}: a static encoder, a meta-embedding or an encoder behind a URL has "
+                "no layers of its own; name a transformer"
+            )
+        return self._model
 
     def meta_parts(self) -> MetaParts:
         """Return the parts of a meta-embedding.
@@ -362,18 +371,6 @@ class Encoder(SentenceTransformersMethods):
             with self._busy:
                 vectors = _embed_in_halves(embed, [pieces[row] for row in rows])
             yield rows, vectors
-
-
-def _require_transformer(spec: EncoderSpec, model: EncoderModel) -> TransformerModel:
-    """Return the model in torch; raise ConfigError if it is no transformer with layers."""
-    transformer = model.in_torch()
-    if transformer is None:
-        raise ConfigError(
-            f"{spec}: a static encoder, a meta-embedding or an encoder behind a URL has "
-            "no layers of its own; name a transformer"
-        )
-    transformer.backbone.require_layers()
-    return transformer
 
 
 def _deduplicate(pieces: Sequence[Any]) -> tuple[Sequence[Any], list[int]]:

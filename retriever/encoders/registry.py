@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from retriever.encoders.settings import Dtype
     from retriever.encoders.transformer.backbone import Backbone
     from retriever.encoders.transformer.model import TransformerModel
+    from retriever.encoders.transformer.piece_model import TextStates
+    from retriever.encoders.transformer.sharing import BackboneSharing
 
     MakeBackbone = Callable[[ModelFolder, str | None, Dtype], Backbone]
 
@@ -51,6 +53,11 @@ class EncoderModel(ABC):
     runs_in_torch = False
     # The reason why the model cannot be a source of a meta-embedding; empty if it can.
     not_a_source = ""
+
+    @property
+    def depth(self) -> int:
+        """Number L of layers, whose hidden states are 0 (embeddings) to L; 0 without layers."""
+        return 0
 
     @property
     def word_dimensions(self) -> int:
@@ -96,6 +103,25 @@ class EncoderModel(ABC):
         """
         raise TypeError(f"{type(self).__name__} has no vectors of words")
 
+    def text_states(
+        self, pieces: Sequence[Any], texts: Sequence[str], prompt: int
+    ) -> Iterator[TextStates]:
+        """Yield the hidden states of each text, in order.
+
+        Args:
+            pieces: from `tokenize`.
+            texts: the same texts with their prompts.
+            prompt: number of characters of a prompt.
+
+        Raises:
+            TypeError: the model has no layers.
+        """
+        raise TypeError(f"{type(self).__name__} has no layers")
+
+    def project(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Apply the head, if there is one, to (texts, width) vectors."""
+        return vectors
+
     def expect_many(self) -> None:
         """Use the bulk engine from the first text on."""
         return
@@ -130,12 +156,14 @@ def after_prompt(offsets: Sequence[Span], prompt: int) -> list[Span]:
 
 
 class LoadContext(NamedTuple):
-    """How to load an encoder: device, downloads, backbone and number format."""
+    """How to load an encoder: device, downloads, backbone, sharing and number format."""
 
     device: str | None = None
     download: bool = False
-    # Makes or shares the backbone of a transformer; None runs without torch if that is faster.
+    # Makes the backbone of a transformer in torch; None runs without torch if that is faster.
     backbone_of: MakeBackbone | None = None
+    # The backbones that encoders share; None for an encoder on its own.
+    sharing: BackboneSharing | None = None
     dtype: AskedDtype = "float32"  # Used if the settings name none.
 
 

@@ -7,20 +7,19 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from indexes.files import remove_abandoned, whole_folder
 from retriever.errors import ConfigError, ModelError
-
-if TYPE_CHECKING:
-    import torch
 
 _TENSORS = "state.safetensors"
 _VALUES = "state.json"
 
 
-# Tensors by name, and JSON values.
-TrainingState = tuple[dict[str, "torch.Tensor"], dict[str, Any]]
+# Tensors of torch, or arrays, by name; and JSON values.
+TrainingState = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Checkpoint:
@@ -44,13 +43,12 @@ class Checkpoint:
             ModelError: it cannot be read.
         """
         from safetensors import SafetensorError
-        from safetensors.torch import load_file
 
         if not self.folder.is_dir():
             return None
         try:
             values = json.loads((self.folder / _VALUES).read_text(encoding="utf-8"))
-            tensors = load_file(self.folder / _TENSORS)
+            tensors = self._load_tensors(self.folder / _TENSORS)
             difference = find_difference(self._identity, values.pop("identity"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             raise ModelError(
@@ -65,26 +63,50 @@ class Checkpoint:
             )
         return tensors, values
 
-    def write(self, tensors: Mapping[str, torch.Tensor], values: Mapping[str, Any]) -> None:
+    def write(self, tensors: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Replace the state.
 
         Raises:
             StorageError: the disk is full or cannot be written.
         """
-        from safetensors.torch import save_file
-
         with whole_folder(self.folder) as new:
-            # safetensors needs tensors in memory of their own.
-            copies = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
-            save_file(copies, new / _TENSORS)
+            self._save_tensors(tensors, new / _TENSORS)
             stored = {**values, "identity": self._identity}
             (new / _VALUES).write_text(json.dumps(stored), encoding="utf-8")
         self._last = time.monotonic()
+
+    def _load_tensors(self, file: Path) -> dict[str, Any]:
+        from safetensors.torch import load_file
+
+        tensors: dict[str, Any] = load_file(file)
+        return tensors
+
+    def _save_tensors(self, tensors: Mapping[str, Any], file: Path) -> None:
+        from safetensors.torch import save_file
+
+        # safetensors needs tensors in memory of their own.
+        copies = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
+        save_file(copies, file)
 
     def remove(self) -> None:
         """Remove the state."""
         shutil.rmtree(self.folder, ignore_errors=True)
         remove_abandoned(self.folder)
+
+
+class ArrayCheckpoint(Checkpoint):
+    """The state of a computation without torch: arrays in place of tensors."""
+
+    def _load_tensors(self, file: Path) -> dict[str, Any]:
+        from safetensors.numpy import load_file
+
+        arrays: dict[str, Any] = load_file(file)
+        return arrays
+
+    def _save_tensors(self, tensors: Mapping[str, Any], file: Path) -> None:
+        from safetensors.numpy import save_file
+
+        save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, file)
 
 
 def require_same(folder: Path, expected: Mapping[str, Any], stored: Any) -> None:

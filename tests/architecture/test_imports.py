@@ -26,9 +26,8 @@ MAX_INDEXES_NAMES = 25
 TYPED_CIRCLES = [
     {
         "retriever.encoders.registry",
-        "retriever.encoders.transformer.backbone",
         "retriever.encoders.transformer.model",
-        "retriever.encoders.transformer.tokenizer",
+        "retriever.encoders.transformer.piece_model",
     },
 ]
 # Their classes are torch's own kind; others import these modules where they are used.

@@ -24,7 +24,7 @@ PUBLIC = {
     "eval/qa/rerankers.py": {"kept"},
     "retriever/documents/analyzer.py": {"held", "wanted"},
     "retriever/encoders/encoder.py": {"asked"},
-    "retriever/encoders/transformer/model.py": {"kept"},
+    "retriever/encoders/transformer/piece_model.py": {"kept"},
     "retriever/index/transfer/sharding.py": {"made"},
     "retriever/search/calibration.py": {"made"},
 }

@@ -6,6 +6,8 @@ from xml.etree import ElementTree
 import pytest
 
 from retriever.encoders.transformer.backbone import Backbone
+from retriever.encoders.transformer.numpy_engine import NumPyEngine
+from retriever.encoders.transformer.openvino_engine import OpenVINOEngine
 
 
 def texts_of(path):
@@ -27,5 +29,16 @@ def passes(monkeypatch):
         counted.update(tuple(ids[:length]) for ids, length in rows)
         original(self, batch, layers, visit)
 
+    def count(engine):
+        run_engine = engine.run
+
+        def run(self, ids, types=None):
+            counted.update(map(tuple, ids))
+            return run_engine(self, ids, types)
+
+        monkeypatch.setattr(engine, "run", run)
+
     monkeypatch.setattr(Backbone, "run", run)
+    count(NumPyEngine)
+    count(OpenVINOEngine)
     return counted

@@ -24,6 +24,13 @@ USING = [
     "verify -i my.index",
     "export out.jsonl -i my.index",
     "index corpus.jsonl -i weighted.index --model ::sbert-wk",
+    "train meta corpus.jsonl --source ::lc:0,6 --source ::last4 --output meta",
+    "index corpus.jsonl -i meta.index --model ./meta",
+    "query feline -i meta.index -k 1",
+    "inspect layers corpus.jsonl",
+    "inspect words corpus.jsonl --set min_count=1",
+    "eval layers pairs.tsv --max-layers 2",
+    "eval sts sts -e ::lc:0,6 -e ::last4",
 ]
 PROGRAM = """
 import json, sys
@@ -52,6 +59,11 @@ def _run(commands, folder, *options, **environment):
         '{"id": "a", "text": "The cat sat on the mat."}\n'
         '{"id": "b", "text": "Prices fell by 3.5% on Tuesday."}\n'
     )
+    pairs = "score\tsentence1\tsentence2\n" + "".join(
+        f"{score}\tThe cat sat.\tThe {name} sat.\n"
+        for score, name in enumerate(["price", "dog", "tomcat", "cat"])
+    )
+    (folder / "pairs.tsv").write_text(pairs)
     (folder / "queries.jsonl").write_text('{"id": "1", "text": "a cat"}\n')
     (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n")
     done = subprocess.run(
@@ -80,7 +92,6 @@ def test_commands_that_need_torch_say_how_to_install_it(light, tmp_path):
     commands = [
         "index corpus.jsonl -i my.index --device cuda",
         "index corpus.jsonl -i my.index --model ::backend=torch",
-        "inspect layers corpus.jsonl",
         "train cross-encoder corpus.jsonl --output cross",
         "train meta corpus.jsonl --source ::layers=1 --source ::layers=2 --method unsup --output m",
     ]

@@ -20,7 +20,7 @@ from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, sbert_wk_weights
 from retriever.errors import BadInputError
 
 if TYPE_CHECKING:
-    from retriever.encoders.transformer.model import TextStates
+    from retriever.encoders.transformer.piece_model import TextStates
 
 Span = tuple[int, int]
 Unit = Literal["word", "piece"]

@@ -46,7 +46,7 @@ from retriever.encoders.meta.streaming import (
 )
 from retriever.encoders.registry import LoadContext, kind_of
 from retriever.encoders.settings import EncoderSettings, parse_encoder
-from retriever.encoders.transformer.backbone import share_backbones
+from retriever.encoders.transformer.sharing import BackboneSharing
 from retriever.errors import ConfigError, SourceError, require_several, require_torch
 from retriever.training.checkpoint import Checkpoint
 from retriever.training.loop import silent
@@ -341,7 +341,7 @@ class _StoredPairs:
 def _load_sources(
     sources: Sequence[str | Encoder], device: str | None, download: bool
 ) -> list[MetaSource]:
-    loading = LoadContext(device, download, share_backbones())
+    loading = LoadContext(device, download, sharing=BackboneSharing())
     loaded: list[MetaSource] = []
     for source in sources:
         if not isinstance(source, str | Encoder):

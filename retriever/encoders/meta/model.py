@@ -38,7 +38,7 @@ from retriever.encoders.registry import (
 )
 from retriever.encoders.settings import EncoderSettings
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.backbone import share_backbones
+from retriever.encoders.transformer.sharing import BackboneSharing
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 
 FORM = FolderForm(
@@ -183,8 +183,8 @@ class MetaModel(EncoderModel):
     def load(cls, folder: str, loading: LoadContext) -> MetaModel:
         """Load a folder and its sources."""
         parts = read_folder(Path(folder))
-        # Sources with the same model share its forward pass in torch.
-        sharing_context = loading._replace(backbone_of=loading.backbone_of or share_backbones())
+        # Sources with the same model share its forward pass.
+        sharing_context = loading._replace(sharing=loading.sharing or BackboneSharing())
         weights = Counter(spec.weights for spec in parts.sources)
         loaded: list[MetaSource] = []
         for spec, place in zip(parts.sources, parts.places, strict=True):

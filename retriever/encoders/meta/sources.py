@@ -226,7 +226,8 @@ class MetaSources:
         self.window = min(spec.max_length for spec in self.specs)
         # Engines without torch divide batches themselves, and need pieces for every core.
         in_torch = any(model.runs_in_torch for model in models)
-        self.batch_pieces = None if in_torch else _BATCH_PIECES
+        sizes = [model.batch_pieces or _BATCH_PIECES for model in models]
+        self.batch_pieces = None if in_torch else min(sizes)
         readers: dict[object, int] = {}
         self._reader_of = [
             readers.setdefault(source.reader_key(), len(readers)) for source in sources

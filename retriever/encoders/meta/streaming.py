@@ -22,7 +22,7 @@ from indexes.files import storage_errors
 from retriever.encoders.computing import BATCH_PIECES, filled_batches
 from retriever.encoders.meta.linear import Floats, Integers, Moments
 from retriever.encoders.meta.sources import MetaPieces, MetaSources, WordBatch, word_types
-from retriever.training.checkpoint import Checkpoint
+from retriever.training.checkpoint import ArrayCheckpoint
 from retriever.training.sampling import Reservoir
 
 Done = Callable[[int, int], None]
@@ -56,17 +56,15 @@ def read_moments(
     sources: MetaSources, texts: Sequence[str], work: Path, done: Done, seconds: float = _SECONDS
 ) -> Moments:
     """Compute the moments of the words of all texts."""
-    import torch
-
     with storage_errors(work):
         work.mkdir(exist_ok=True)
     key = corpus_key(sources, texts)
-    checkpoint = Checkpoint(work / f"moments-{key}", {"texts": key}, seconds)
+    checkpoint = ArrayCheckpoint(work / f"moments-{key}", {"texts": key}, seconds)
     moments = Moments.empty(sources.widths)
     first = 0
     if (stored := checkpoint.read()) is not None:
         tensors, values = stored
-        moments.gram = tensors["gram"].numpy()
+        moments.gram = tensors["gram"]
         moments.words = values["words"]
         first = values["texts"]
     done(first, 0)
@@ -78,7 +76,7 @@ def read_moments(
             done(len(batch), sum(map(len, batch)))
         if checkpoint.due():
             values = {"words": moments.words, "texts": start + len(group)}
-            checkpoint.write({"gram": torch.from_numpy(moments.gram)}, values)
+            checkpoint.write({"gram": moments.gram}, values)
     return moments
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,21 +40,18 @@ from retriever.encoders.settings import (
     resolve_layers,
 )
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.architectures.registry import read_network, read_pooler
+from retriever.encoders.transformer.architectures.registry import read_pooler
+from retriever.encoders.transformer.light_backbone import SHARED_PIECES, LightBackbone
 from retriever.encoders.transformer.numpy_engine import HiddenStates, NumPyEngine, gelu
-from retriever.encoders.transformer.openvino_engine import (
-    OpenVINOEngine,
-    calibrate,
-    least_cosine,
-)
+from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, least_cosine
+from retriever.encoders.transformer.piece_model import PieceModel
 from retriever.encoders.transformer.tensors import UnsupportedModelError
-from retriever.encoders.transformer.tokenizer import PieceModel, Tokenizer
 from retriever.errors import ConfigError, MissingExtraError, ModelError, require_torch
 
 if TYPE_CHECKING:
     from retriever.encoders.registry import MakeBackbone
     from retriever.encoders.transformer.model import TransformerModel
-    from retriever.encoders.transformer.unigram import Unigram
+    from retriever.encoders.transformer.sharing import BackboneSharing
 
 Floats = NDArray[np.float32]
 HeadLayer = Callable[[Floats], Floats]
@@ -84,13 +80,6 @@ def _affine(weight: Floats, bias: Floats, activation: HeadLayer) -> HeadLayer:
     return lambda vectors: activation(vectors @ weight.T + bias)
 
 
-def _read_tokenizer(folder: ModelFolder) -> Tokenizer | Unigram:
-    from retriever.encoders.transformer import unigram
-
-    has_trie = (folder.path / unigram.SETTINGS_FILE).is_file()
-    return unigram.Unigram(folder) if has_trie else Tokenizer(folder)
-
-
 class LightModel(PieceModel):
     """A transformer without torch; its vectors equal `TransformerModel` within rounding.
 
@@ -98,22 +87,27 @@ class LightModel(PieceModel):
     share the model, and a forked child process can use it.
     """
 
-    def __init__(self, folder: ModelFolder, fuser: Fuser, *, automatic: bool) -> None:
+    def __init__(
+        self,
+        folder: ModelFolder,
+        fuser: Fuser,
+        *,
+        automatic: bool,
+        sharing: BackboneSharing | None = None,
+    ) -> None:
         settings = fuser.settings
         if settings.dtype == "float16":
             raise UnsupportedModelError("float16, which torch has for GPUs")
-        self._network = read_network(folder)
-        tokenizer = _read_tokenizer(folder)
-        self._tokenizer = tokenizer
-        if tokenizer.highest_id >= len(self._network.words):
-            raise UnsupportedModelError("a word piece that has no vector")
+        self.backbone = sharing.light(folder) if sharing else LightBackbone(folder)
+        self._sharing = sharing
+        self._tokenizer = self.backbone.tokenizer
         self._settings = settings
         # The number format; None until OpenVINO is first used and the default is chosen.
         self._format: Dtype | None = None if automatic else settings.number_format
         self._is_automatic = automatic
         self._fuser = fuser
         self._head: list[HeadLayer] = []
-        self.dimensions = self._fuser.width(self._network.width)
+        self.dimensions = self._fuser.width(self.backbone.network.width)
         if settings.head and folder.settings.projections:
             for weight, bias, activation in read_projections(folder, self.dimensions):
                 self._head.append(_affine(weight, bias, ACTIVATION_FUNCTIONS[activation]))
@@ -121,15 +115,20 @@ class LightModel(PieceModel):
         elif settings.head:
             self._head.append(_affine(*read_pooler(folder, self.dimensions), np.tanh))
         self._folder = folder
-        # Protects the loading of the engines below.
+        # Protects the choice of the format, and the loading of the model in torch.
         self._lock = threading.Lock()
         self._torch: TransformerModel | None = None
-        # The id of the process that made the engine, and the engine.
-        self._openvino: tuple[int, OpenVINOEngine] | None = None
-        self._inherited_openvino: tuple[int, OpenVINOEngine] | None = None
         self._encoded_pieces = 0
         self.computed: set[tuple[Dtype, Engine]] = set()
-        self.max_length = min(self._network.max_pieces, self._tokenizer.max_length)
+        self.max_length = self.backbone.max_length
+        self.backbone.register_model(fuser.layers)
+        if sharing:
+            self.batch_pieces = SHARED_PIECES
+
+    @property
+    def depth(self) -> int:
+        """Number L of layers; hidden states are 0 (embeddings) to L."""
+        return self.backbone.network.depth
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Return (texts, dimensions) float32 vectors, not normalized."""
@@ -146,40 +145,66 @@ class LightModel(PieceModel):
 
     def embed_batches(self, pieces: Sequence[Sequence[int]]) -> Batches | None:
         """Yield vectors by NumPy or OpenVINO; return None if torch computes them."""
-        engine = self._choose_engine(sum(map(len, pieces)))
-        return None if engine is None else self._pool(engine.run(pieces))
+        batches = self._run(pieces)
+        return None if batches is None else self._pool(batches)
 
     def _pool(self, batches: Iterator[HiddenStates]) -> Batches:
         for batch in batches:
             longest = batch.states[0].shape[1]
             padded = int(batch.lengths.min()) < longest
             pieces = self._fuser.pieces(batch.lengths, longest, padded=padded)
-            vectors: Floats = self._fuser.vectors(batch.states, pieces)
-            for layer in self._head:
-                vectors = layer(vectors)
-            yield batch.rows, vectors
+            yield batch.rows, self.project(self._fuser.vectors(batch.states, pieces))
 
-    def _choose_engine(self, pieces: int) -> NumPyEngine | OpenVINOEngine | None:
-        """Return the engine for the next texts, `pieces` word pieces in all; None for torch."""
+    def project(self, vectors: Floats) -> Floats:
+        """Apply the head, if there is one, to (texts, width) vectors."""
+        for layer in self._head:
+            vectors = layer(vectors)
+        return vectors
+
+    def _run(self, pieces: Sequence[Sequence[int]]) -> Iterator[HiddenStates] | None:
+        """Return the hidden states that are fused, batch by batch; None if torch runs them."""
+        dtype, engine = self._choose_engine(sum(map(len, pieces)))
+        if engine == "torch":
+            return None
+        return self.backbone.run(pieces, self._fuser.layers, engine, dtype)
+
+    def _choose_engine(self, pieces: int) -> tuple[Dtype, Engine]:
+        """Return number format and engine for the next texts, `pieces` word pieces in all."""
         self._encoded_pieces = min(self._encoded_pieces + pieces, _MOST_COUNTED_PIECES)
         engine = engine_for(self._settings, self._encoded_pieces)
-        openvino = self._compiled() if engine == "openvino" else None
+        dtype = self._settings.number_format
+        if engine == "openvino":
+            dtype = self._openvino_format()
         if pieces:
-            dtype = self._settings.number_format if openvino is None else openvino.dtype
             self.computed.add((dtype, engine))
-        if engine == "numpy":
-            return NumPyEngine(self._network, self._fuser.layers)
-        return openvino
+        return dtype, engine
 
     def piece_batches(self, pieces: Sequence[Sequence[int]]) -> Batches:
         """Yield the vectors of all pieces, one batch after the other."""
-        engine = self._choose_engine(sum(map(len, pieces)))
-        if engine is None:
+        batches = self._run(pieces)
+        if batches is None:
             yield from self.in_torch().piece_batches(pieces)
             return
-        for batch in engine.run(pieces):
+        for batch in batches:
             states = dict(zip(self._fuser.layers, batch.states, strict=True))
             yield batch.rows, self._fuser.fuse(states)
+
+    def all_states(self, pieces: Sequence[Sequence[int]]) -> list[Floats]:
+        """Return for each text its hidden states, (layers, pieces, width), not padded.
+
+        A model in int8 has its states in float32.
+        """
+        dtype, engine_name = self._choose_engine(sum(map(len, pieces)))
+        if engine_name == "torch":
+            return self.in_torch().all_states(pieces)
+        dtype = "float32" if dtype == "int8" else dtype
+        engine = self.backbone.engine(engine_name, dtype, range(self.depth + 1))
+        states_of_texts: dict[int, Floats] = {}
+        for batch in engine.run(pieces):
+            for place, row in enumerate(batch.rows.tolist()):
+                states = [state[place, : len(pieces[row])] for state in batch.states]
+                states_of_texts[row] = np.stack(states)
+        return [states_of_texts[row] for row in range(len(pieces))]
 
     def expect_many(self) -> None:
         """Use the bulk engine from the first text on."""
@@ -193,8 +218,6 @@ class LightModel(PieceModel):
         copied_model._is_automatic = False
         copied_model._format = "float32"
         copied_model._lock = threading.Lock()
-        copied_model._openvino = None
-        copied_model._inherited_openvino = None
         copied_model._encoded_pieces = 0
         copied_model.computed = set()
         return copied_model
@@ -205,26 +228,15 @@ class LightModel(PieceModel):
             if self._torch is None:
                 dtype = "float32" if self._settings.dtype == "int8" else self._settings.dtype
                 fuser = replace(self._fuser, settings=replace(self._settings, dtype=dtype))
-                self._torch = _load_in_torch(self._folder, fuser, "cpu", None)
+                make_backbone = self._sharing.in_torch if self._sharing else None
+                self._torch = _load_in_torch(self._folder, fuser, "cpu", make_backbone)
             return self._torch
 
-    def _compiled(self) -> OpenVINOEngine:
-        # The threads of an engine do not survive a fork.
+    def _openvino_format(self) -> Dtype:
         with self._lock:
-            if self._openvino is None or self._openvino[0] != os.getpid():
-                # Keep the parent's engine: its destructor would wait for threads that are gone.
-                self._inherited_openvino = self._openvino
-                ranges = None
-                if self._format is None:
-                    self._format = self._choose_format(native_format())
-                if self._format == "int8":
-                    weights_digest = self._folder.weights
-                    ranges = calibrate(
-                        self._network, weights_digest, self._tokenizer, self.max_length
-                    )
-                engine = OpenVINOEngine(self._network, self._fuser.layers, self._format, ranges)
-                self._openvino = os.getpid(), engine
-            return self._openvino[1]
+            if self._format is None:
+                self._format = self._choose_format(native_format())
+            return self._format
 
     def _choose_format(self, dtype: Dtype) -> Dtype:
         """Return `dtype` if its vectors agree with those in float32; else warn, and return float32.
@@ -234,7 +246,8 @@ class LightModel(PieceModel):
         if dtype == "float32":
             return dtype
         layers = self._fuser.layers
-        engines = NumPyEngine(self._network, layers), OpenVINOEngine(self._network, layers, dtype)
+        network = self.backbone.network
+        engines = NumPyEngine(network, layers), OpenVINOEngine(network, layers, dtype)
 
         def encode_with_both(texts: Sequence[str]) -> list[Floats]:
             pieces = self._tokenizer.tokenize(texts, self.max_length)
@@ -325,7 +338,7 @@ def _load(requested: EncoderSettings, context: LoadContext) -> tuple[EncoderSpec
     if context.backbone_of is None and settings.backend != "torch" and runs_on_cpu(context.device):
         automatic = (settings.dtype or context.dtype) == "auto"
         try:
-            model = LightModel(folder, fuser, automatic=automatic)
+            model = LightModel(folder, fuser, automatic=automatic, sharing=context.sharing)
         except UnsupportedModelError as error:
             reason = str(error)
     if model is None:
@@ -336,7 +349,9 @@ def _load(requested: EncoderSettings, context: LoadContext) -> tuple[EncoderSpec
                 "backend and dtype out"
             )
         require_torch(f"the model {folder.name} ({reason})")
-        model = _load_in_torch(folder, fuser, context.device, context.backbone_of)
+        shared_backbone = context.sharing.in_torch if context.sharing else None
+        make_backbone = context.backbone_of or shared_backbone
+        model = _load_in_torch(folder, fuser, context.device, make_backbone)
     max_pieces = model.max_length
     window = settings.max_length or min(folder.settings.max_length or DEFAULT_WINDOW, max_pieces)
     if not SHORTEST_WINDOW <= window <= max_pieces:
@@ -349,12 +364,12 @@ def _load(requested: EncoderSettings, context: LoadContext) -> tuple[EncoderSpec
 
 
 def _load_in_torch(
-    folder: ModelFolder, fuser: Fuser, device: str | None, backbone_of: MakeBackbone | None
+    folder: ModelFolder, fuser: Fuser, device: str | None, make_backbone: MakeBackbone | None
 ) -> TransformerModel:
     from retriever.encoders.transformer.backbone import Backbone
     from retriever.encoders.transformer.model import TransformerModel
 
-    backbone = (backbone_of or Backbone)(folder, device, fuser.settings.number_format)
+    backbone = (make_backbone or Backbone)(folder, device, fuser.settings.number_format)
     return TransformerModel(backbone, folder, replace(fuser, special=backbone.special))
 
 

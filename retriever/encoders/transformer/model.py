@@ -5,8 +5,7 @@ The mean of the layers may pass through the head that SimCSE trained (Hosseini e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,17 +14,15 @@ from numpy.typing import NDArray
 from retriever.encoders.computing import ACCELERATOR_PIECES
 from retriever.encoders.fusion.pooling import POOLINGS, Fuser, PooledPieces
 from retriever.encoders.model_folders import Floats, ModelFolder, read_projections
-from retriever.encoders.registry import Batches, Span, after_prompt
+from retriever.encoders.registry import Batches
 from retriever.encoders.transformer.backbone import Backbone, Batch
-from retriever.encoders.transformer.tokenizer import PieceModel
+from retriever.encoders.transformer.piece_model import PieceModel
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
 HeadLayer = Callable[["torch.Tensor"], "torch.Tensor"]
-# Number of texts whose hidden states are in memory together.
-_TEXTS = 32
 
 
 def _dense(weight: Floats, bias: Floats, activation: str, device: torch.device) -> HeadLayer:
@@ -35,16 +32,6 @@ def _dense(weight: Floats, bias: Floats, activation: str, device: torch.device) 
     matrix, shift = (torch.from_numpy(array).to(device) for array in (weight, bias))
     function = getattr(torch.nn, activation)()
     return lambda vectors: function(torch.nn.functional.linear(vectors, matrix, shift))
-
-
-@dataclass(frozen=True, slots=True)
-class TextStates:
-    """All hidden states of one text."""
-
-    pieces: list[str]  # In the tokenizer's spelling, special tokens included.
-    spans: list[Span]  # Character offsets of each piece in the text; (0, 0) for special tokens.
-    states: NDArray[np.float32]  # (layers, pieces, width), the embedding output first.
-    kept: NDArray[np.bool_]  # (pieces,) whether the encoder pools the piece.
 
 
 class TransformerModel(PieceModel):
@@ -88,9 +75,10 @@ class TransformerModel(PieceModel):
         return self
 
     @property
-    def reader(self) -> object:
-        """Identity of the tokenizer: models of one backbone read the same pieces."""
-        return self.backbone
+    def depth(self) -> int:
+        """Number L of layers; hidden states are 0 (embeddings) to L."""
+        self.backbone.require_layers()
+        return self.backbone.depth
 
     def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Return (texts, dimensions) vectors of word-piece ids, not normalized."""
@@ -141,42 +129,17 @@ class TransformerModel(PieceModel):
             result: NDArray[np.float32] = projected.cpu().numpy()
         return result
 
-    def text_states(
-        self, pieces: Sequence[Sequence[int]], texts: Sequence[str], prompt: int
-    ) -> Iterator[TextStates]:
-        """Yield the hidden states of each text, in order."""
+    def all_states(self, pieces: Sequence[Sequence[int]]) -> list[NDArray[np.float32]]:
+        """Return for each text its hidden states, (layers, pieces, width), not padded."""
         import torch
 
-        for first in range(0, len(pieces), _TEXTS):
-            block = pieces[first : first + _TEXTS]
-            states_by_layer: dict[int, torch.Tensor] = {}
-            with torch.inference_mode():
-                batch = self.backbone.batch(block)
-                layers = range(self.backbone.depth + 1)
-                self.backbone.run(batch, layers, states_by_layer.__setitem__)
-                states = torch.stack(list(states_by_layer.values())).float().cpu().numpy()
-            mask = self._pooled_pieces(batch).mask
-            all_pooled = np.ones(states.shape[1:3], np.bool_)
-            pooled = all_pooled if mask is None else mask.cpu().numpy()
-            for row, ids in enumerate(block):
-                yield TextStates(
-                    self.backbone.piece_names(ids),
-                    self._spans(texts[first + row], len(ids), prompt),
-                    # Copies, so a caller who keeps a text does not keep the batch.
-                    states[:, row, : len(ids)].copy(),
-                    pooled[row, : len(ids)].copy(),
-                )
-            del states, states_by_layer
-
-    def _spans(self, text: str, pieces: int, prompt: int) -> list[Span]:
-        """Return the span of each piece in the text without prompt; (0, 0) for other pieces."""
-        special = self.backbone.special
-        offsets = self.piece_offsets(text)
-        released = self._settings.wk_preset == "released"
-        cut = len(offsets) + special.before + special.after > pieces
-        room = pieces - special.before - (0 if cut and released else special.after)
-        spans = [(0, 0)] * special.before + after_prompt(offsets[:room], prompt)
-        return spans + [(0, 0)] * (pieces - len(spans))
+        states_by_layer: dict[int, torch.Tensor] = {}
+        with torch.inference_mode():
+            batch = self.backbone.batch(pieces)
+            self.backbone.run(batch, range(self.depth + 1), states_by_layer.__setitem__)
+            states = torch.stack(list(states_by_layer.values())).float().cpu().numpy()
+        # Copies, so a caller who keeps a text does not keep the batch.
+        return [states[:, row, : len(ids)].copy() for row, ids in enumerate(pieces)]
 
     def _pooled_pieces(self, batch: Batch) -> PooledPieces:
         padded = "attention_mask" in batch.inputs

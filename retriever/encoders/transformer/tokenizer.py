@@ -7,16 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from retriever.encoders.model_folders import ModelFolder, read_json
-from retriever.encoders.registry import EncoderModel, Span
 from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.errors import ModelError
-
-if TYPE_CHECKING:
-    from retriever.encoders.fusion.pooling import Fuser
-    from retriever.encoders.settings import EncoderSettings
 
 _FILE = "tokenizer.json"
 _TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast", "MPNetTokenizer", "MPNetTokenizerFast")
@@ -59,6 +54,10 @@ class PairReader(ABC):
     @abstractmethod
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """Return the (start, stop) character offsets of each piece, without special tokens."""
+
+    @abstractmethod
+    def piece_names(self, ids: Sequence[int]) -> list[str]:
+        """Return pieces in the tokenizer's spelling."""
 
     def tokenize_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int
@@ -142,37 +141,9 @@ class Tokenizer(PairReader):
             ).offsets
         return offsets
 
-
-class PieceModel(EncoderModel):
-    """A transformer that reads word pieces, in torch or without it."""
-
-    _tokenizer: PairReader
-    _settings: EncoderSettings
-    _fuser: Fuser
-
-    @property
-    def word_dimensions(self) -> int:
-        """Number of components of a word's vector; 0 if pieces have no vectors of their own."""
-        return self.dimensions if self._fuser.fuses_pieces else 0
-
-    def tokenize(
-        self, texts: Sequence[str], max_length: int | None = None, *, query: bool = False
-    ) -> list[list[int]]:
-        """Return the word-piece ids of each text with special tokens, cut to `max_length` ids."""
-        if self._settings.wk_preset == "released":
-            # The published code cuts the ids, so a cut text has no [SEP].
-            return [ids[:max_length] for ids in self._tokenizer.tokenize(texts)]
-        return self._tokenizer.tokenize(texts, max_length)
-
-    def piece_offsets(self, text: str) -> list[Span]:
-        """Return the (start, stop) character offsets of each word piece, without special tokens."""
-        return self._tokenizer.piece_offsets(text)
-
-    def tokenize_with_offsets(
-        self, texts: Sequence[str], *, query: bool = False
-    ) -> tuple[list[list[int]], list[list[Span]]]:
-        """Return the ids of whole texts and their offsets, (0, 0) for special tokens."""
-        return self._tokenizer.tokenize_with_offsets(texts)
+    def piece_names(self, ids: Sequence[int]) -> list[str]:
+        """Return word pieces in the tokenizer's spelling."""
+        return [self._tokenizer.id_to_token(id_) for id_ in ids]
 
 
 def _load(path: Path) -> tuple[Any, dict[str, Any], int]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,6 +97,15 @@ class Unigram(PairReader):
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """Return the (start, stop) character offsets of each piece, without special tokens."""
         return self._read_offsets(text)[1]
+
+    def piece_names(self, ids: Sequence[int]) -> list[str]:
+        """Return pieces in the tokenizer's spelling."""
+        special = {id_: token for token, id_ in self._special_ids.items()}
+        return [special.get(id_) or self._piece_texts[id_] for id_ in ids]
+
+    @cached_property
+    def _piece_texts(self) -> list[str]:
+        return self._vocabulary.read_pieces()
 
     def _read_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int | None
@@ -231,6 +242,10 @@ class Vocabulary:
             raise ValueError(f"types {self._edges.dtype}, {self._pieces.dtype}")
         if not (np.diff(self._edges) > 0).all():
             raise ValueError("edges out of order")
+        # A node is the end of an edge, and its number is one above the row of the edge.
+        parents, codes = np.divmod(self._edges, 1 << _CHARACTER_BITS)
+        if (parents > np.arange(len(parents))).any() or codes.max() > sys.maxunicode:
+            raise ValueError("an edge from no node, or with no character")
         if self._pieces.min() < -1 or self._pieces.max() >= len(self.scores):
             raise ValueError("a piece without a score")
         if not np.isfinite(self.scores).all():

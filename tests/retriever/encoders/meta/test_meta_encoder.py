@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,16 @@ from retriever.encoders.meta import MetaSettings, fit_meta, read_folder
 from retriever.encoders.meta.sources import word_spans
 from retriever.encoders.static import StaticModel, fit_static
 from retriever.encoders.transformer.backbone import Backbone
+from retriever.encoders.transformer.numpy_engine import NumPyEngine
+from retriever.encoders.transformer.openvino_engine import OpenVINOEngine
 from retriever.errors import ConfigError, EncoderMismatchError, ModelError
 from tests.retriever.encoders.architectures import CLOSE
 from tests.retriever.encoders.plain import unit
 from tests.retriever.encoders.static.static_samples import write_vectors
 
 TEXTS = ["w1 w2 w3", "Hello, there! w3 w3 zoo w12", "w5 the cat sat 😀 w39", "", "a", "don't mat"]
+
+needs_openvino = pytest.mark.skipif(not find_spec("openvino"), reason="OpenVINO is not installed")
 
 
 @pytest.fixture
@@ -105,20 +110,38 @@ def test_a_loaded_folder_runs_without_torch_and_gives_the_same_vectors(
         np.testing.assert_allclose(again.encode(part), expected[: len(part)], **CLOSE)
 
 
+@pytest.mark.parametrize(
+    "backend", ["numpy", pytest.param("openvino", marks=needs_openvino), "torch"]
+)
 @pytest.mark.parametrize("level", ["word", "sentence"])
-def test_layer_choices_of_one_backbone_share_a_forward_pass(combine, folders, monkeypatch, level):
-    bert = folders("bert")
-    encoder = combine(bert, f"{bert}::lc:0,1", f"{bert}::top-bottom", level=level)
-    runs = []
-    run = Backbone.run
-    monkeypatch.setattr(
-        Backbone, "run", lambda *args: (runs.append(sorted(args[2])), run(*args))[1]
-    )
-    vectors = encoder.encode(TEXTS)
-    # All texts fit one batch; hidden state 2 is read by none of them.
-    assert runs == [[0, 1, 3]]
+def test_layer_choices_of_one_network_share_a_forward_pass(
+    combine, folders, monkeypatch, level, backend
+):
+    bert = f"{folders('bert')}::backend={backend}"
+    layers_of_passes = []
+
+    def record(engine, layers_of):
+        run = engine.run
+
+        def recorded_run(*arguments):
+            layers_of_passes.append(sorted(layers_of(*arguments)))
+            return run(*arguments)
+
+        monkeypatch.setattr(engine, "run", recorded_run)
+
+    record(NumPyEngine, lambda self, *_: self._layers)
+    record(OpenVINOEngine, lambda self, *_: self._layers)
+    record(Backbone, lambda self, batch, layers, visit: layers)
+    made = combine(bert, f"{bert}::lc:0,1", f"{bert}::top-bottom", level=level)
+    loaded = Encoder.load("both", device="cpu")
+    for encoder in (made, loaded):
+        layers_of_passes.clear()
+        vectors = encoder.encode(TEXTS)
+        # All texts fit one batch; hidden state 2 is read by none of them.
+        assert layers_of_passes == [[0, 1, 3]]
     if level == "sentence":
         forms = ("", "::lc:0,1", "::top-bottom")
+        bert = folders("bert")
         alone = [unit(Encoder.load(f"{bert}{form}", device="cpu").encode(TEXTS)) for form in forms]
         np.testing.assert_allclose(vectors, unit(np.hstack(alone)), **CLOSE)
 

@@ -205,7 +205,8 @@ def test_threads_may_share_an_encoder_and_leave_the_matrix_library_as_it_was(bac
     ("lengths", "most"), [([8, 9, 10, 11, 12] * 10, 2), ([5] * 3, 1), ([3, 200] * 400, None)]
 )
 def test_few_texts_are_divided_among_the_cores(load, monkeypatch, lengths, most):
-    engine = load("bert", "backend=openvino")._model._compiled()
+    backbone = load("bert", "backend=openvino")._model.backbone
+    engine = backbone.openvino("float32", [3])
     monkeypatch.setattr(engine, "_cores", 2)
     batches = list(engine.batches(lengths))
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))

@@ -105,6 +105,8 @@ def require_equal(tokenizer, reference, texts):
     assert tokenizer.tokenize(texts) == expected["input_ids"]
     ids, offsets = tokenizer.tokenize_with_offsets(texts)
     assert ids == expected["input_ids"]
+    names = [tokenizer.piece_names(row) for row in ids]
+    assert names == list(map(reference.convert_ids_to_tokens, ids))
     for text, row, expected_row in zip(texts, offsets, expected["offset_mapping"], strict=True):
         assert row == expected_row
         assert tokenizer.piece_offsets(text) == row[1:-1]
