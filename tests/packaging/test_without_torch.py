@@ -24,13 +24,13 @@ USING = [
     "verify -i my.index",
     "export out.jsonl -i my.index",
     "index corpus.jsonl -i weighted.index --model ::sbert-wk",
-    "train meta corpus.jsonl --source ::lc:0,6 --source ::last4 --output meta",
+    "train meta corpus.jsonl --source ::lc:0,6 --source ::last4 --method svd -o meta",
     "index corpus.jsonl -i meta.index --model ./meta",
     "query feline -i meta.index -k 1",
     "inspect layers corpus.jsonl",
-    "inspect words corpus.jsonl --set min_count=1",
+    "inspect words corpus.jsonl --set min-count=1",
     "eval layers pairs.tsv --max-layers 2",
-    "eval sts sts -e ::lc:0,6 -e ::last4",
+    "eval sts pairs.tsv -e ::lc:0,6 -e ::last4",
 ]
 PROGRAM = """
 import json, sys
