@@ -243,7 +243,8 @@ class Vocabulary:
         if not (np.diff(self._edges) > 0).all():
             raise ValueError("edges out of order")
         # A node is the end of an edge, and its number is one above the row of the edge.
-        parents, codes = np.divmod(self._edges, 1 << _CHARACTER_BITS)
+        parents = self._edges >> _CHARACTER_BITS
+        codes = self._edges & (1 << _CHARACTER_BITS) - 1
         if (parents > np.arange(len(parents))).any() or codes.max() > sys.maxunicode:
             raise ValueError("an edge from no node, or with no character")
         if self._pieces.min() < -1 or self._pieces.max() >= len(self.scores):
