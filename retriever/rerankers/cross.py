@@ -183,6 +183,8 @@ class LightCrossEncoder:
         self._pieces = Tokenizer(folder)
         if self._pieces.highest_id >= len(self._network.words):
             raise UnsupportedModelError("a word piece that has no vector")
+        if self._pieces.special.cls not in (0, None):
+            raise UnsupportedModelError("a [CLS] that does not begin a text")
         self._identity = folder.weights
         self._dtype = computing.number_format
         self._head = read_head(folder, self._network.width)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from retriever.encoders.computing import Array, array_functions, to_float32
 from retriever.encoders.fusion.sbert_wk import SBERTWKSettings, sbert_wk
 from retriever.encoders.settings import EncoderSettings, Pooling
+from retriever.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,14 @@ class SpecialTokens:
     sep: int | None = -1
     # Token types of the special tokens before and after a text; empty if all are 0.
     types: tuple[int, ...] = ()
+
+    def require(self, pooling: Pooling | None) -> None:
+        """Raise ConfigError if there is no token for the pooling ``cls`` or ``sep``."""
+        if (pooling == "cls" and self.cls is None) or (pooling == "sep" and self.sep is None):
+            raise ConfigError(
+                f"pooling: this model's tokenizer puts no [{pooling.upper()}] around a text; "
+                "choose mean or max"
+            )
 
     def token_types(self, length: int) -> list[int]:
         """Return the token types of a text of `length` word pieces, special tokens included."""
@@ -110,7 +119,7 @@ class Fuser:
         if padded or before or after or self.sbert_wk is not None:
             places = array_functions(lengths).arange(longest, device=lengths.device)
             mask = (places >= before) & (places < lengths[:, None] - after)
-        positions = self.special.cls or 0, self.special.sep or -1
+        positions = self.special.cls or 0, -1 if self.special.sep is None else self.special.sep
         cls, sep = (lengths * (place < 0) + place for place in positions)
         return PooledPieces(mask, cls, sep)
 

@@ -12,15 +12,14 @@ from retriever.encoders.fusion.pooling import SpecialTokens
 from retriever.encoders.model_folders import LAYERS, WIDTHS, ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.compact import is_compact, load_compact
-from retriever.encoders.transformer.tokenizer import PairReader
+from retriever.encoders.transformer.tokenizer import PairReader, find_special_tokens
+from retriever.encoders.transformer.tokenizer_file import PROBE
 from retriever.errors import ConfigError, ModelError, require_torch
 
 if TYPE_CHECKING:
     import torch
     from torch.utils.hooks import RemovableHandle
 
-# Any short text, encoded to find the special tokens around a text.
-_PROBE_TEXT = "a"
 # Function of a layer's number and its hidden state.
 Visit = Callable[[int, "torch.Tensor"], None]
 # Window of a model without a limit of positions, unless its tokenizer names one.
@@ -37,30 +36,15 @@ _MOST_SHARED_LAYERS = 1000
 
 def read_special_tokens(tokenizer: Any) -> SpecialTokens:
     """Find the special tokens around a text by encoding it with and without them."""
-    encoded = tokenizer(_PROBE_TEXT, return_token_type_ids=True)
-    ids = list(encoded["input_ids"])
-    text_ids = list(tokenizer(_PROBE_TEXT, add_special_tokens=False)["input_ids"])
-    before = next(
-        (start for start in range(len(ids)) if ids[start : start + len(text_ids)] == text_ids),
-        len(ids),
+    encoded = tokenizer(PROBE, return_token_type_ids=True)
+    has_types = "token_type_ids" in tokenizer.model_input_names
+    return find_special_tokens(
+        encoded["input_ids"],
+        tokenizer(PROBE, add_special_tokens=False)["input_ids"],
+        encoded["token_type_ids"] if has_types else (),
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
     )
-    after = max(0, len(ids) - before - len(text_ids))
-    special_ids = [(position, ids[position]) for position in range(before)]
-    special_ids += [(position, ids[position]) for position in range(-after, 0)]
-    token_types = []
-    if "token_type_ids" in tokenizer.model_input_names:
-        token_types = [encoded["token_type_ids"][position] for position, _ in special_ids]
-    return SpecialTokens(
-        before,
-        after,
-        _find_token(special_ids, tokenizer.cls_token_id),
-        _find_token(special_ids[::-1], tokenizer.sep_token_id),
-        tuple(token_types) if any(token_types) else (),
-    )
-
-
-def _find_token(special_ids: Sequence[tuple[int, int]], token_id: int | None) -> int | None:
-    return next((position for position, id_ in special_ids if id_ == token_id), None)
 
 
 class TopLayerReachedError(Exception):

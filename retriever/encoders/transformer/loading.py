@@ -105,7 +105,9 @@ class LightModel(PieceModel):
         # The number format; None until OpenVINO is first used and the default is chosen.
         self._format: Dtype | None = None if automatic else settings.number_format
         self._is_automatic = automatic
-        self._fuser = fuser
+        special = self._tokenizer.special
+        special.require(settings.pooling)
+        self._fuser = replace(fuser, special=special)
         self._head: list[HeadLayer] = []
         self.dimensions = self._fuser.width(self.backbone.network.width)
         if settings.head and folder.settings.projections:

@@ -17,7 +17,6 @@ from retriever.encoders.model_folders import Floats, ModelFolder, read_projectio
 from retriever.encoders.registry import Batches
 from retriever.encoders.transformer.backbone import Backbone, Batch
 from retriever.encoders.transformer.piece_model import PieceModel
-from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -50,13 +49,7 @@ class TransformerModel(PieceModel):
         self.computed = {(settings.number_format, "torch")}
         self._settings = settings
         self._fuser = fuser
-        special = backbone.special
-        for name, place in (("cls", special.cls), ("sep", special.sep)):
-            if settings.pooling == name and place is None:
-                raise ConfigError(
-                    f"pooling: this model's tokenizer puts no [{name.upper()}] around a text; "
-                    "choose mean or max"
-                )
+        backbone.special.require(settings.pooling)
         self._head: list[HeadLayer] = []
         self.dimensions = fuser.width(backbone.width)
         if settings.head and folder.settings.projections:

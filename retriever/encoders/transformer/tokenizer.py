@@ -1,4 +1,4 @@
-"""WordPiece tokenization of BERT and MPNet without transformers, which imports for seconds."""
+"""Tokenization of texts and pairs without transformers, which imports for seconds."""
 
 from __future__ import annotations
 
@@ -6,25 +6,50 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from retriever.encoders.model_folders import ModelFolder, read_json
+from retriever.encoders.fusion.pooling import SpecialTokens
+from retriever.encoders.model_folders import ModelFolder
 from retriever.encoders.transformer.tensors import UnsupportedModelError
-from retriever.errors import ModelError
+from retriever.encoders.transformer.tokenizer_file import PROBE, read_tokenizer
 
-_FILE = "tokenizer.json"
-_TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast", "MPNetTokenizer", "MPNetTokenizerFast")
-# Settings of the normalizer by their name in tokenizer.json: name in transformers, and default.
-_NORMALIZER = {
-    "lowercase": ("do_lower_case", True),
-    "strip_accents": ("strip_accents", None),
-    "handle_chinese_chars": ("tokenize_chinese_chars", True),
-}
-_SPECIAL = ("bos", "eos", "cls", "sep", "pad", "unk", "mask")
-# Text that shows the special tokens around a text.
-_PROBE = "a"
-_NO_LIMIT = 10**9
+
+def find_special_tokens(
+    ids: Sequence[int],
+    text_ids: Sequence[int],
+    types: Sequence[int],
+    cls: int | None,
+    sep: int | None,
+) -> SpecialTokens:
+    """Find the special tokens around a text.
+
+    Args:
+        ids: ids of a short text with special tokens.
+        text_ids: ids of the same text without them.
+        types: token types of `ids`; empty if the model is not given any.
+        cls: id of [CLS]; None if there is none.
+        sep: id of [SEP]; None if there is none.
+    """
+    ids = list(ids)
+    text_ids = list(text_ids)
+    before = next(
+        (start for start in range(len(ids)) if ids[start : start + len(text_ids)] == text_ids),
+        len(ids),
+    )
+    after = max(0, len(ids) - before - len(text_ids))
+    special_ids = [(position, ids[position]) for position in range(before)]
+    special_ids += [(position, ids[position]) for position in range(-after, 0)]
+    token_types = [types[position] for position, _ in special_ids] if types else []
+    return SpecialTokens(
+        before,
+        after,
+        _find_token(special_ids, cls),
+        _find_token(special_ids[::-1], sep),
+        tuple(token_types) if any(token_types) else (),
+    )
+
+
+def _find_token(special_ids: Sequence[tuple[int, int]], token_id: int | None) -> int | None:
+    return next((position for position, id_ in special_ids if id_ == token_id), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +65,7 @@ class PairReader(ABC):
     """A tokenizer of texts and of pairs of texts."""
 
     max_length: int  # Maximum number of ids of a text.
+    special = SpecialTokens()  # The special tokens around a text.
 
     @abstractmethod
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
@@ -85,27 +111,30 @@ class Tokenizer(PairReader):
     """A tokenizer with exactly the ids of transformers' tokenizer. Threads may share it."""
 
     def __init__(self, folder: ModelFolder) -> None:
-        self._tokenizer, settings, self.highest_id = _load(folder.path)
+        loaded = read_tokenizer(folder)
+        self._tokenizer = loaded.tokenizer
+        self._has_types = loaded.has_types
         self._busy = threading.Lock()
-        longest = settings.get("model_max_length") or _NO_LIMIT
-        if not isinstance(longest, int | float) or not longest >= 1:
-            raise UnsupportedModelError(f"{longest!r:.40} as model_max_length")
-        self.max_length = int(min(longest, _NO_LIMIT))
-        whole = self._tokenizer.encode(_PROBE)
-        bare = self._tokenizer.encode(_PROBE, add_special_tokens=False)
-        if whole.ids[1:-1] != bare.ids or not bare.ids or any(whole.type_ids):
-            raise UnsupportedModelError("special tokens other than [CLS] and [SEP] around a text")
+        self.max_length = loaded.max_length
+        self.highest_id = loaded.highest_id
+        whole = self._tokenizer.encode(PROBE)
+        bare = self._tokenizer.encode(PROBE, add_special_tokens=False)
+        self.special = find_special_tokens(whole.ids, bare.ids, (), loaded.cls, loaded.sep)
+        special_count = self.special.before + self.special.after
+        if not bare.ids or len(whole.ids) != special_count + len(bare.ids) or any(whole.type_ids):
+            raise UnsupportedModelError("a tokenizer with other parts around a text than tokens")
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
-        """Return the word-piece ids of each text with special tokens, cut to `max_length` ids."""
+        """Return the ids of each text with special tokens, cut to `max_length` ids."""
         with self._busy:
             encodings = self._tokenizer.encode_batch_fast(list(texts))
-        ids_of_texts: list[list[int]] = [encoding.ids for encoding in encodings]
+        rows: list[list[int]] = [encoding.ids for encoding in encodings]
         if max_length is None:
-            return ids_of_texts
+            return rows
+        after = self.special.after
         return [
-            [*ids[: max_length - 1], ids[-1]] if len(ids) > max_length else ids
-            for ids in ids_of_texts
+            [*ids[: max_length - after], *ids[len(ids) - after :]] if len(ids) > max_length else ids
+            for ids in rows
         ]
 
     def tokenize_with_offsets(
@@ -129,12 +158,13 @@ class Tokenizer(PairReader):
                 encodings = self._tokenizer.encode_batch_fast(list(zip(left, right, strict=True)))
             finally:
                 self._tokenizer.no_truncation()
-        return [encoding.ids for encoding in encodings], [
-            encoding.type_ids for encoding in encodings
-        ]
+        ids = [encoding.ids for encoding in encodings]
+        if not self._has_types:
+            return ids, [[0] * len(row) for row in ids]
+        return ids, [encoding.type_ids for encoding in encodings]
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
-        """Return the (start, stop) character offsets of each word piece, without special tokens."""
+        """Return the (start, stop) character offsets of each piece, without special tokens."""
         with self._busy:
             offsets: list[tuple[int, int]] = self._tokenizer.encode(
                 text, add_special_tokens=False
@@ -144,63 +174,3 @@ class Tokenizer(PairReader):
     def piece_names(self, ids: Sequence[int]) -> list[str]:
         """Return word pieces in the tokenizer's spelling."""
         return [self._tokenizer.id_to_token(id_) for id_ in ids]
-
-
-def _load(path: Path) -> tuple[Any, dict[str, Any], int]:
-    """Return the tokenizer of a folder, its settings and its highest id.
-
-    `tokenizers` reads only its file, and transformers also the settings beside it.
-
-    Raises:
-        UnsupportedModelError: transformers would read another tokenizer.
-    """
-    import tokenizers
-
-    if not (path / _FILE).is_file() or not (path / "tokenizer_config.json").is_file():
-        raise UnsupportedModelError("no tokenizer.json with a tokenizer_config.json")
-    try:
-        settings: dict[str, Any] = read_json(path / "tokenizer_config.json")
-        if settings.get("tokenizer_class") not in _TOKENIZER_CLASSES:
-            raise UnsupportedModelError("a tokenizer of another class than BERT's and MPNet's")
-        file = read_json(path / _FILE)
-        special_tokens = [settings.get(f"{role}_token") for role in _SPECIAL]
-        special_texts = {
-            entry.get("content") if isinstance(entry, dict) else entry for entry in special_tokens
-        }
-        added_texts = {entry["content"] for entry in file["added_tokens"]}
-        if not _has_plain_components(file, settings) or not added_texts <= special_texts | {
-            "<unk>"
-        }:
-            raise UnsupportedModelError(f"{path}: tokenizer.json differs from the settings beside")
-        vocabulary = file["model"]["vocab"]
-        unknown = file["model"].get("unk_token", "[UNK]")
-        if unknown not in vocabulary:
-            raise ModelError(
-                f"{path / _FILE}: expected the piece {unknown!r:.60} for unknown words in its "
-                "vocabulary, found none"
-            )
-        last_id = max(vocabulary.values())
-        highest_id = int(max(last_id, *(token["id"] for token in file["added_tokens"]), 0))
-        tokenizer = tokenizers.Tokenizer.from_file(str(path / _FILE))
-    except (ModelError, UnsupportedModelError):
-        raise
-    except Exception as error:
-        # The library raises the base class.
-        raise UnsupportedModelError(f"{path / _FILE}: {error}") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer, settings, highest_id
-
-
-def _has_plain_components(file: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Return whether the parts of a tokenizer are BERT's, with the normalizer of the settings."""
-    return (
-        file["model"]["type"] == "WordPiece"
-        and file["normalizer"]["type"] == "BertNormalizer"
-        and file["normalizer"]["clean_text"] is True
-        and file["pre_tokenizer"]["type"] == "BertPreTokenizer"
-        and all(
-            file["normalizer"][name] == settings.get(setting_name, default)
-            for name, (setting_name, default) in _NORMALIZER.items()
-        )
-    )
