@@ -61,6 +61,27 @@ def test_installed_wheel_indexes_queries_and_verifies_without_torch(clean, tmp_p
 
 
 @pytest.mark.soak
+def test_a_question_finds_notes_in_other_languages_without_torch(clean, tmp_path):
+    build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path)]
+    _run([*build, str(clean / "source/model/e5")])
+    (wheel,) = tmp_path.glob("layer_retriever_e5-*.whl")
+    packages = tmp_path / "packages"
+    pip = [str(clean / "env/bin/python"), "-m", "pip", "--disable-pip-version-check"]
+    _run([*pip, "install", "--quiet", "--no-index", "--target", str(packages), str(wheel)])
+    assert not list(packages.rglob("*.so"))
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "ru.md").write_text("Зёрна кофе хранят в закрытой банке, вдали от света.")
+    (notes / "ja.md").write_text("自転車のチェーンは月に一度、乾いた布で拭いてから油をさす。")
+    environment = _environment(clean, PYTHONPATH=str(packages))
+    model = ["--model", "multilingual-e5-small"]
+    _run(["retriever", "index", "notes", "-i", "ix", *model], cwd=tmp_path, env=environment)
+    for question, note in (("bicycle chain", "ja.md"), ("keeping coffee beans", "ru.md")):
+        query = ["retriever", "query", question, "-i", "ix", "-k", "1", "--json"]
+        assert json.loads(_run(query, cwd=tmp_path, env=environment).stdout)["id"] == note
+
+
+@pytest.mark.soak
 def test_packages_are_imported_from_the_wheel_not_the_checkout(clean, tmp_path):
     program = "import retriever, indexes, cli, eval as e; print(retriever.__file__, e.__file__)"
     done = _run([str(clean / "env/bin/python"), "-c", program], cwd=tmp_path)
