@@ -205,7 +205,7 @@ def read_chain(folder: ModelFolder, modules: list[Module]) -> ScoringHead:
             )
     if len(modules) < 3 or modules[-1].kind != "Dense":
         raise ModelError(
-            f"{file}: expected a Dense module at the end, whose output are the {_SCORES}, found "
+            f"{file}: expected a Dense module at the end, which writes the {_SCORES}, found "
             f"{modules[-1].kind}; name another cross-encoder"
         )
     width = next((folder.config[name] for name in WIDTHS if folder.config.get(name)), 0)

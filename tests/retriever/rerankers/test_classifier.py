@@ -24,8 +24,9 @@ SAVED = "config_sentence_transformers.json"
 MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
 CLASSIFICATION = {"transformer_task": "sequence-classification"}
 PROMPT = {"prompts": {"ask": "Q: "}, "default_prompt_name": "ask"}
-# Models whose tokenizer is read without torch.
-LIGHT = ("bert", "mpnet", "modernbert")
+# Models that run without torch, and models with the files of a RoBERTa.
+LIGHT = ("bert", "distilbert", "modernbert", "mpnet", "roberta")
+RENAMED = {"camembert": "Camembert", "xlm-roberta": "XLMRoberta"}
 
 
 @pytest.fixture
@@ -72,9 +73,24 @@ def test_classifier_scores_in_torch_equal_sentence_transformers(name, save_class
 def test_classifier_scores_without_torch_equal_sentence_transformers(
     name, backend, save_classifier
 ):
+    require_equal_without_torch(save_classifier(name), backend)
+
+
+@pytest.mark.parametrize("name", RENAMED)
+@pytest.mark.parametrize("backend", ["numpy", "openvino"])
+def test_classifier_of_another_name_scores_like_sentence_transformers(
+    name, backend, save_classifier
+):
+    architecture = f"{RENAMED[name]}ForSequenceClassification"
+    names = {"model_type": name, "architectures": [architecture]}
+    folder = save_classifier("roberta", files=SMALL_WINDOW | {"config.json": names})
+    assert type(theirs.CrossEncoder(str(folder)).model).__name__ == architecture
+    require_equal_without_torch(folder, backend)
+
+
+def require_equal_without_torch(folder, backend):
     if find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    folder = save_classifier(name)
     model = load_classifier(str(folder), device="cpu", backend=backend)
     assert isinstance(model, LightCrossEncoder)
     np.testing.assert_allclose(model.score(QUESTIONS, TEXTS), reference_scores(folder), **CLOSE)

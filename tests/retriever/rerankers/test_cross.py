@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -14,7 +15,7 @@ from retriever.errors import ConfigError, ModelError
 from retriever.rerankers import CrossEncoder, load_cross_encoder, write_cross_encoder
 from retriever.rerankers.cross import LightCrossEncoder, load_classifier, read_training
 from tests.retriever.encoders.architectures import CLOSE, DEPTHS, OTHERS
-from tests.retriever.training.training_samples import cross_encoder
+from tests.retriever.training.training_samples import SETTINGS, cross_encoder, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHALLOW = [name for name in (*DEPTHS, *OTHERS) if name not in ("bert12", "roberta24")]
@@ -238,7 +239,7 @@ def saved_as(folders, tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["numpy", pytest.param("openvino", marks=needs_openvino)])
-@pytest.mark.parametrize("name", ["bert", "mpnet"])
+@pytest.mark.parametrize("name", ["bert", "distilbert", "modernbert", "mpnet", "roberta"])
 def test_light_cross_encoder_scores_equal_torch(name, backend, saved_as, folders):
     saved = saved_as(name)
     reference = load_cross_encoder(saved, device="cpu", backend="torch")
@@ -250,6 +251,17 @@ def test_light_cross_encoder_scores_equal_torch(name, backend, saved_as, folders
     assert sum(counted) == len(MANY[0])
     assert found.cut == reference.cut > 0
     assert found.max_length == 33
+
+
+@pytest.mark.parametrize("name", ["distilbert", "modernbert"])
+def test_trained_cross_encoder_scores_equal_without_torch(name, folders, tmp_path):
+    trained, _ = train(folders(name), replace(SETTINGS, epochs=1))
+    write_cross_encoder(tmp_path / "cross", trained, {})
+    loaded = load_cross_encoder(tmp_path / "cross", device="cpu", backend="numpy")
+    assert isinstance(loaded, LightCrossEncoder)
+    scores = loaded.score(QUESTIONS, TEXTS)
+    assert np.ptp(scores) > 0.01
+    np.testing.assert_allclose(scores, trained.score(QUESTIONS, TEXTS), **CLOSE)
 
 
 @needs_openvino

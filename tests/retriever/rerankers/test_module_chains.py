@@ -40,7 +40,7 @@ TRANSFORMER = "sentence_bert_config.json"
 def save_chain(folders, tmp_path):
     """Function that saves a chain with the layers of an Ettin reranker."""
 
-    def save(name="bert", pooling="cls", bias=False, activation=None, inner="GELU", **dense):
+    def save(name="modernbert", pooling="cls", bias=False, activation=None, inner="GELU", **dense):
         from sentence_transformers.base.modules import Dense, Transformer
         from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 
@@ -89,7 +89,7 @@ def require_equal(model, folder):
     assert model.max_length == WINDOW
 
 
-@pytest.mark.parametrize("name", [name for name in LIGHT if name != "modernbert"])
+@pytest.mark.parametrize("name", LIGHT)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_chain_without_torch_scores_like_sentence_transformers(name, backend, save_chain):
     folder = save_chain(name)
