@@ -291,6 +291,12 @@ BUNDLED = {
     ),
 }
 
+# Byte-level pairs write a printed byte as its own character, and the others as those from 256 on.
+_PRINTED_BYTES = (*range(33, 127), *range(161, 173), *range(174, 256))
+_OTHER_BYTES = sorted(set(range(256)) - {*_PRINTED_BYTES})
+_BYTE_CHARACTERS = {byte: chr(byte) for byte in _PRINTED_BYTES} | {
+    byte: chr(256 + number) for number, byte in enumerate(_OTHER_BYTES)
+}
 _TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "unigram.json")
 _TOKENIZER_MODELS = ("*.model", "*.spm")
 # Files to download.
@@ -414,7 +420,8 @@ def read_vocabulary(name: str) -> bytes:
 
 def vocabulary_has(vocabulary: bytes, word: str) -> bool:
     """Return whether a word is a single piece of WordPiece, SentencePiece or byte pairs."""
-    pieces = (json.dumps(mark + word, ensure_ascii=False) for mark in ("", "▁", "Ġ"))
+    in_bytes = "".join(_BYTE_CHARACTERS[byte] for byte in f" {word}".encode(errors="replace"))
+    pieces = (json.dumps(piece, ensure_ascii=False) for piece in (word, f"▁{word}", in_bytes))
     return any(piece.encode(errors="replace") in vocabulary for piece in pieces)
 
 

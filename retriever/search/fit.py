@@ -276,19 +276,42 @@ def count_words(encoder: Encoder, analyzer: Analyzer, text: str) -> WordCounts:
     unknown = inside - letter or alone - empty
     marks = alone - empty - unknown
     words = [word for word in analyzer.words(text) if any(map(str.isalpha, word))]
+    # Byte-level tokenizers know every letter: a rare one becomes several bytes.
+    has_bytes = len(inside - letter) > 1
+    if has_bytes:
+        pieces_of_words = _count_byte_pieces(encoder, words)
+    else:
+        rows = encoder.tokenize(words)
+        pieces_of_words = [
+            0 if unknown & {*row} else sum(piece not in marks for piece in row) - len(probes[0])
+            for row in rows
+        ]
     unknown_words = 0
     all_words = 0
-    for word, row in zip(words, encoder.tokenize(words), strict=True):
-        pieces = sum(piece not in marks for piece in row) - len(probes[0])
+    for word, pieces in zip(words, pieces_of_words, strict=True):
         letters = _count_letters(word)
         is_spaceless = _SPACELESS.search(word) is not None
         # A run without spaces counts as words of two letters.
         count = max(letters // 2, 1) if is_spaceless else 1
         all_words += count
-        is_broken = letters > 2 and not is_spaceless and letters < _LETTERS_PER_PIECE * pieces
-        if pieces <= 0 or is_broken or not unknown.isdisjoint(row):
+        is_broken = letters > 2 and letters < _LETTERS_PER_PIECE * pieces
+        if is_spaceless:
+            is_broken = has_bytes and len(word) < pieces
+        if pieces <= 0 or is_broken:
             unknown_words += count
     return WordCounts(unknown_words, all_words)
+
+
+def _count_byte_pieces(encoder: Encoder, words: Sequence[str]) -> list[int]:
+    """Count the pieces of each word, at the beginning of a text or after a space.
+
+    A vocabulary has most words with a space before them. After a prompt, "a" has one piece too.
+    """
+    counts = []
+    for start in ("", " "):
+        letter, *rows = encoder.tokenize([f"{start}{word}" for word in ("a", *words)])
+        counts.append([max(len(row) - len(letter) + 1, 1) for row in rows])
+    return [min(pair) for pair in zip(*counts, strict=True)]
 
 
 def _count_letters(word: str) -> int:

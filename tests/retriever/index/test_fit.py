@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from retriever import CorpusReader, Document, Index, encode_shards
 from retriever.documents import Analyzer
 from retriever.encoders import Encoder
+from retriever.encoders.transformer.tokenizer import Tokenizer as ModelTokenizer
 from retriever.index import import_documents
 from retriever.search.fit import (
     PassageSample,
@@ -25,6 +26,8 @@ from retriever.search.fit import (
     is_unknown_language,
     measure_language_fit,
 )
+from tests.retriever.encoders.transformer.test_unigram import SCRIPTS
+from tests.retriever.encoders.transformer.tokenizers_made import LINES, save_tokenizer
 
 WORDS = ["слово", "книга", "дорога", "дерево", "город", "река", "берег", "ветер", "птица", "хлеб"]
 WORDS += ["окно", "вечер", "письмо", "зима", "учитель", "музыка", "корабль", "яблоко", "лошадь"]
@@ -199,6 +202,36 @@ def test_the_mark_of_a_word_is_not_unknown_to_a_tokenizer_of_sentencepiece():
     assert len(words("лово")) == 3
     fit = measure_language_fit(["лово во " * 30], encoder(words, noise), Analyzer(), 1)
     assert fit.strange == 0.0
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Function that returns an encoder with a trained tokenizer, and a prompt before each text."""
+
+    def get(kind, prompt):
+        tokenizer = ModelTokenizer(save_tokenizer(kind, tmp_path_factory.mktemp(kind)))
+
+        def tokenize(texts):
+            return tokenizer.tokenize([prompt + text for text in texts])
+
+        return SimpleNamespace(tokenize=tokenize)
+
+    return get
+
+
+@pytest.mark.parametrize("prompt", ["", "passage: "])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "roberta-space", "modernbert"])
+def test_english_is_known_to_byte_pairs_as_to_word_pieces(kind, prompt, trained):
+    model = trained(kind, prompt)
+    counts = count_words(model, Analyzer(), " ".join(filter(str.isascii, LINES)))
+    assert counts.words > 500
+    assert counts.unknown < 0.05 * counts.words
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "modernbert"])
+@pytest.mark.parametrize("script", ["Cyrillic", "Greek", "Thai", "Chinese", "Japanese", "Korean"])
+def test_scripts_that_become_bytes_are_unknown_as_to_word_pieces(kind, script, trained):
+    assert is_unknown_language(trained(kind, ""), Analyzer(), SCRIPTS[script])
 
 
 def test_texts_of_two_kinds_have_weights_of_their_own(tmp_path, model):

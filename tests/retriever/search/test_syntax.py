@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import string
 import tracemalloc
@@ -264,6 +265,17 @@ def test_whole_words_of_a_vocabulary_are_told_from_parts(tmp_path, file, pieces)
     words = ("furry", "furr", "urry", "fur", '"', "\ud800")
     assert [word for word in words if vocabulary_has(vocabulary, word)] == pieces
     assert read_vocabulary(str(tmp_path / "none")) == b""
+
+
+def test_words_of_byte_level_pairs_are_found_in_any_script():
+    from tokenizers import pre_tokenizers
+
+    split = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
+    words = ["furry", "naïve", "слово", "मछली", "漢字", "\U0001f600"]
+    pieces = {split.pre_tokenize_str(word)[0][0]: 0 for word in words}
+    vocabulary = json.dumps({"vocab": pieces}, ensure_ascii=False).encode()
+    assert all(vocabulary_has(vocabulary, word) for word in words)
+    assert not any(vocabulary_has(vocabulary, word) for word in ("naive", "слов", "漢"))
 
 
 @pytest.mark.parametrize(
