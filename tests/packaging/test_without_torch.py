@@ -88,6 +88,24 @@ def test_indexing_and_searching_import_no_torch(installed, light, tmp_path):
     assert heavy == []
 
 
+def test_reranking_by_modules_in_bfloat16_imports_no_torch(light, tmp_path):
+    pytest.importorskip("sentence_transformers")
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from tests.retriever.encoders.architectures import save
+    from tests.retriever.rerankers.test_module_chains import make_chain
+
+    chain = make_chain(save("modernbert", tmp_path / "model"), tmp_path / "chain")
+    for file in chain.rglob("*.safetensors"):
+        halved = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(file).items()}
+        save_file(halved, file)
+    commands = ["index corpus.jsonl -i my.index", "query cat -i my.index --rerank ./chain"]
+    path = os.pathsep.join(map(str, (ROOT, light)))
+    stderr = _run(commands, tmp_path, "-S", PYTHONPATH=path)
+    assert json.loads(stderr.splitlines()[-1]) == [dict.fromkeys(commands, 0), []], stderr
+
+
 def test_commands_that_need_torch_say_how_to_install_it(light, tmp_path):
     commands = [
         "index corpus.jsonl -i my.index --device cuda",

@@ -36,36 +36,35 @@ SETTINGS = "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"
 
 
+def make_chain(source, folder, pooling="cls", bias=False, activation=None, inner="GELU"):
+    """Save the transformer of a folder with the modules of an Ettin reranker, random weights."""
+    from sentence_transformers.base.modules import Dense, Transformer
+    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+
+    torch.manual_seed(2)
+    function = getattr(torch.nn, inner)()
+    score = {"activation_function": torch.nn.Identity(), "module_output_name": "scores"}
+    modules = [
+        Transformer(str(source), max_seq_length=WINDOW),
+        Pooling(WIDTH, pooling),
+        Dense(WIDTH, 2 * WIDTH, bias=bias, activation_function=function),
+        LayerNorm(2 * WIDTH),
+        Dense(2 * WIDTH, 1, **score),
+    ]
+    for module in modules[2:]:
+        for parameter in module.parameters():
+            torch.nn.init.normal_(parameter, float(module is modules[3]), SPREAD)
+    model = theirs.CrossEncoder(modules=modules, activation_fn=activation, device="cpu")
+    model.save_pretrained(str(folder), create_model_card=False)
+    return folder
+
+
 @pytest.fixture
 def save_chain(folders, tmp_path):
-    """Function that saves a chain with the layers of an Ettin reranker."""
+    """Function that saves a chain with the transformer of a name."""
 
-    def save(name="modernbert", pooling="cls", bias=False, activation=None, inner="GELU", **dense):
-        from sentence_transformers.base.modules import Dense, Transformer
-        from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
-
-        torch.manual_seed(2)
-        transformer = Transformer(str(folders(name)), max_seq_length=WINDOW)
-        function = getattr(torch.nn, inner)()
-        modules = [
-            transformer,
-            Pooling(WIDTH, pooling),
-            Dense(WIDTH, 2 * WIDTH, bias=bias, activation_function=function, **dense),
-            LayerNorm(2 * WIDTH),
-            Dense(
-                2 * WIDTH,
-                1,
-                activation_function=torch.nn.Identity(),
-                module_output_name="scores",
-            ),
-        ]
-        for module in modules[2:]:
-            for parameter in module.parameters():
-                torch.nn.init.normal_(parameter, float(module is modules[3]), SPREAD)
-        model = theirs.CrossEncoder(modules=modules, activation_fn=activation, device="cpu")
-        folder = tmp_path / "chain"
-        model.save_pretrained(str(folder), create_model_card=False)
-        return folder
+    def save(name="modernbert", *arguments, **settings):
+        return make_chain(folders(name), tmp_path / "chain", *arguments, **settings)
 
     return save
 
