@@ -206,8 +206,8 @@ def missing_settings(spec: EncoderSpec) -> str | None:
     missing = _missing_prompts(spec, family) | _missing_file_settings(spec, family)
     if not missing:
         return None
-    *others, last = (name.replace("_", "-") for name in missing)
-    keys = f"{', '.join(others)} and {last}" if others else last
+    *first_keys, last_key = (name.replace("_", "-") for name in missing)
+    keys = f"{', '.join(first_keys)} and {last_key}" if first_keys else last_key
     origin = "models of this name" if base is None else f"models made from {base}"
     settings = shlex.quote(str(replace(spec.settings, **missing)))
     return (
