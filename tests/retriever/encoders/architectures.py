@@ -49,13 +49,15 @@ CLOSE = {"rtol": 0, "atol": 1e-5}
 
 _BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _ROBERTA_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+_XLM_ROBERTA_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+_CAMEMBERT_SPECIAL = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<s>", "</s>", "<mask>")
 _ALBERT_SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 _DEBERTA_SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
 _XLNET_SPECIAL = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
 
 
 def save(name: str, folder: Path) -> Path:
-    """Make the model of that name, a key of `DEPTHS` or one of `OTHERS`, in a folder."""
+    """Make the model of that name, whose first part is a key of `_MAKERS`, in a folder."""
     import torch
 
     torch.manual_seed(len(name))
@@ -123,6 +125,22 @@ def _roberta(name: str) -> tuple[Any, Any]:
     return _made("Roberta", tokenizer, _size(tokenizer, name), **more)
 
 
+def _xlm_roberta(name: str) -> tuple[Any, Any]:
+    from transformers import XLMRobertaTokenizer
+
+    tokenizer = XLMRobertaTokenizer(vocab=_unigrams(_XLM_ROBERTA_SPECIAL))
+    more = {"max_position_embeddings": 66, "type_vocab_size": 1, "bos_token_id": 0}
+    return _made("XLMRoberta", tokenizer, _size(tokenizer, name), **more)
+
+
+def _camembert(name: str) -> tuple[Any, Any]:
+    from transformers import CamembertTokenizer
+
+    tokenizer = CamembertTokenizer(vocab=_unigrams(_CAMEMBERT_SPECIAL), unk_id=3)
+    more = {"max_position_embeddings": 66, "type_vocab_size": 1, "bos_token_id": 0}
+    return _made("Camembert", tokenizer, _size(tokenizer, name), **more)
+
+
 def _xlnet(name: str) -> tuple[Any, Any]:
     """Special tokens after the text, the last of type 2; transformers 5 alone sends no types."""
     from transformers import XLNetTokenizer
@@ -174,6 +192,8 @@ def _deberta(name: str) -> tuple[Any, Any]:
 _MAKERS: Mapping[str, Callable[[str], tuple[Any, Any]]] = {
     "bert": lambda name: _of_bert("Bert", name),
     "roberta": _roberta,
+    "xlm": _xlm_roberta,
+    "camembert": _camembert,
     "xlnet": _xlnet,
     "distilbert": _distilbert,
     "electra": lambda name: _of_bert(

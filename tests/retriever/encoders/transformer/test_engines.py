@@ -12,6 +12,7 @@ import pytest
 from threadpoolctl import ThreadpoolController
 
 from retriever.encoders import Encoder, computing, find_model
+from retriever.encoders.fusion import SBERTWKSettings
 from retriever.encoders.transformer import loading
 from retriever.encoders.transformer.architectures.mpnet import distance_buckets
 from retriever.encoders.transformer.architectures.registry import read_network
@@ -20,6 +21,7 @@ from retriever.encoders.transformer.numpy_engine import NumPyEngine, gelu
 from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.errors import ConfigError
 from tests.retriever.encoders.architectures import CLOSE, TEXTS
+from tests.retriever.encoders.fusion.sbert_wk_reference import reference
 
 # On Linux with ARM it does not come with the package.
 needs_openvino = pytest.mark.skipif(not find_spec("openvino"), reason="OpenVINO is not installed")
@@ -34,6 +36,8 @@ FORMS = [
     "special-tokens=drop",
     "head=yes::normalize=no",
     "lc:0,2",
+    "last4",
+    "top-bottom",
     "layers=all::fusion=concat",
     "layers=1..3::fusion=max::pooling=max",
     "fusion=sbert-wk",
@@ -43,13 +47,13 @@ FORMS = [
 
 CASES = [("bert", form) for form in FORMS]
 # The others differ in their layers alone.
-for name in ("modernbert", "mpnet"):
+POOLERLESS = ("distilbert", "modernbert")
+for name in ("camembert", "distilbert", "modernbert", "mpnet", "roberta", "xlm-roberta"):
     CASES.append((name, "layers=all::fusion=concat"))
     CASES += [
         pytest.param(name, form, marks=pytest.mark.soak)
         for form in FORMS
-        # ModernBERT has no pooler.
-        if name != "modernbert" or "head" not in form
+        if name not in POOLERLESS or "head" not in form
     ]
 
 pytestmark = [
@@ -66,6 +70,37 @@ def test_engine_vectors_equal_torch(name, form, backend, load):
     assert found.spec.fingerprint == reference.spec.fingerprint
     assert found.spec.max_length == reference.spec.max_length
     np.testing.assert_allclose(found.encode(TEXTS), reference.encode(TEXTS), **CLOSE)
+
+
+@pytest.mark.parametrize(
+    "backend", ["numpy", pytest.param("openvino", marks=needs_openvino), "torch"]
+)
+@pytest.mark.parametrize("name", ["modernbert", "roberta"])
+def test_hidden_states_are_those_of_transformers(name, backend, load, plain):
+    encoder = load(name, f"backend={backend}")
+    found = zip(encoder.hidden_states(TEXTS), plain(name).states, strict=True)
+    for text_states, expected in found:
+        np.testing.assert_allclose(text_states.states, expected, **CLOSE)
+
+
+@engines
+@pytest.mark.parametrize("preset", ["paper", "released"])
+@pytest.mark.parametrize("name", ["modernbert", "roberta"])
+def test_sbert_wk_is_that_of_the_reference(name, preset, backend, load, plain):
+    encoder = load(name, f"sbert-wk::wk-preset={preset}::normalize=no::backend={backend}")
+    settings = SBERTWKSettings.of(encoder.spec.settings, encoder.depth)
+    for vector, hidden in zip(encoder.encode(TEXTS), plain(name).states, strict=True):
+        fused_pieces = np.ones(hidden.shape[1], bool)
+        fused_pieces[-1] = preset == "paper"
+        expected = reference(
+            hidden,
+            fused_pieces,
+            preset=preset,
+            start=settings.start_layer,
+            window=settings.window,
+            variance=settings.variance,
+        )
+        np.testing.assert_allclose(vector, expected.vector, rtol=0, atol=5e-5)
 
 
 @engines
