@@ -8,8 +8,8 @@ mean reciprocal rank is within a standard error of the best.
 
 Questions of people share fewer words with the text, and embeddings in another language than English
 answer them worse than these questions. If most passages are not English and the embeddings rank
-worse than BM25, the weight is therefore at most 0.4, and 0 if the encoder does not know the
-language.
+worse than BM25 by more than a standard error, the weight is therefore at most 0.4. It is 0 if they
+rank worse and the encoder does not know the language.
 """
 
 from __future__ import annotations
@@ -238,7 +238,10 @@ def _with_measured_weight(
     weight = min(
         weight for weight, loss in losses.items() if loss.mean() <= loss.std() / len(pairs) ** 0.5
     )
-    if ranks[1.0].mean() < ranks[0.0].mean() and foreign > len(texts) / 2:
+    # A lead of BM25 within a standard error is no evidence against an encoder that knows the words.
+    lead = ranks[0.0] - ranks[1.0]
+    error = 0.0 if is_unknown else lead.std() / len(pairs) ** 0.5
+    if lead.mean() > error and foreign > len(texts) / 2:
         weight = 0.0 if is_unknown else min(weight, _MOST_FOREIGN_WEIGHT)
     quality: dict[str, Any] = {
         name: round(float(ranks[component_weight].mean()), 4)

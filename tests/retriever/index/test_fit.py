@@ -120,19 +120,25 @@ def bag_of_words(dimensions):
 
 def test_embeddings_worse_than_bm25_in_another_language_have_at_most_a_weight_of_two_fifths():
     half_known = measure_language_fit(
-        russian(200), encoder(whole, bag_of_words(12)), Analyzer(), 200
+        russian(200), encoder(whole, bag_of_words(11)), Analyzer(), 200
     )
     assert half_known.dense < half_known.bm25 < half_known.hybrid
     assert (half_known.weight, half_known.warning) == (0.4, None)
     # Letters in front of each text, which is Russian all the same.
     beside = [f"Python {text}" for text in russian(200)]
-    fit = measure_language_fit(beside, encoder(whole, bag_of_words(12)), Analyzer(), 200)
+    fit = measure_language_fit(beside, encoder(whole, bag_of_words(8)), Analyzer(), 200)
     assert fit.weight == 0.4
     # The encoder does not know the language: what the questions say for it does not hold.
     unknown = measure_language_fit(
         russian(200), encoder(letters, bag_of_words(12)), Analyzer(), 200
     )
     assert (unknown.weight, unknown.hybrid, unknown.warning is None) == (0.0, unknown.bm25, False)
+
+
+def test_lead_of_bm25_within_a_standard_error_does_not_limit_the_weight():
+    fit = measure_language_fit(russian(200), encoder(whole, bag_of_words(12)), Analyzer(), 200)
+    assert 0 < fit.bm25 - fit.dense < 0.0222
+    assert fit.weight == 0.6
 
 
 @pytest.mark.parametrize("pieces", [whole, letters])
