@@ -244,10 +244,19 @@ def read_tensor(file: Path, name: str) -> Floats:
     with safe_open(file, "numpy") as tensors:
         if tensors.get_slice(name).get_dtype() != "BF16":
             return np.ascontiguousarray(tensors.get_tensor(name), np.float32)
-    # NumPy has no bfloat16.
-    with safe_open(file, "pt") as tensors:
-        array: Floats = tensors.get_tensor(name).float().numpy()
-        return array
+    return _read_bfloat16(file, name)
+
+
+def _read_bfloat16(file: Path, name: str) -> Floats:
+    """Read a tensor in bfloat16, the upper half of a float32, which NumPy does not have."""
+    with file.open("rb") as stream:
+        header_length = int.from_bytes(stream.read(8), "little")
+        entry = json.loads(stream.read(header_length))[name]
+        start, stop = entry["data_offsets"]
+        stream.seek(start, os.SEEK_CUR)
+        bits = np.frombuffer(stream.read(stop - start), "<u2").astype(np.uint32) << 16
+    array: Floats = bits.view(np.float32).reshape(entry["shape"])
+    return array
 
 
 def read_json(path: Path, default: Any = None) -> Any:

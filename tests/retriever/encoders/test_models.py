@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -203,6 +204,18 @@ def test_weights_in_half_precision_run_in_torch(folder, tiny_models):
     with_tensors(lambda all_: {name: one.half() for name, one in all_.items()})(folder)
     expected = load(tiny_models["bert"]).encode(TEXTS)
     np.testing.assert_allclose(load(folder).encode(TEXTS), expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_tensor_of_any_number_format_is_read_without_torch(dtype, tmp_path, monkeypatch):
+    tensors = {"first": torch.randn(3, 5).to(dtype), "second": torch.randn(4, 2).to(dtype)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    # None stands for what is not installed.
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name, tensor in tensors.items():
+        array = finding.read_tensor(tmp_path / "model.safetensors", name)
+        assert array.dtype == np.float32
+        np.testing.assert_array_equal(array, tensor.float().numpy())
 
 
 def test_code_that_comes_with_a_model_is_neither_run_nor_offered(folder, monkeypatch):
