@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from indexes.files import whole_file
 from retriever.encoders.settings import AUTO_MODEL, DEFAULT_MODEL, Pooling
-from retriever.errors import MissingExtraError, ModelError, RetrieverError, StorageError
+from retriever.errors import MissingExtraError, ModelError, StorageError
 from retriever.files import check_output, default_cache
 
 _POOLING: dict[str, Pooling] = {
@@ -300,13 +300,9 @@ BUNDLED = {
     ),
 }
 
-# Byte-level pairs write a printed byte as its own character, and the others as those from 256 on.
-_PRINTED_BYTES = (*range(33, 127), *range(161, 173), *range(174, 256))
-_OTHER_BYTES = sorted(set(range(256)) - {*_PRINTED_BYTES})
-_BYTE_CHARACTERS = {byte: chr(byte) for byte in _PRINTED_BYTES} | {
-    byte: chr(256 + number) for number, byte in enumerate(_OTHER_BYTES)
-}
-_TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "unigram.json")
+# Settings of a Unigram tokenizer whose pieces are in model.safetensors.
+UNIGRAM_SETTINGS = "unigram.json"
+_TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt", UNIGRAM_SETTINGS)
 _TOKENIZER_MODELS = ("*.model", "*.spm")
 # Files to download.
 _DOWNLOADED = ("*.json", "*.safetensors", "*.txt", *_TOKENIZER_MODELS)
@@ -418,20 +414,6 @@ def find_path(name: str, *, download: bool = False) -> Path:
             f"{install_command(bundled.extra)}"
         )
     return Path(package.origin).parent / bundled.folder
-
-
-def read_vocabulary(name: str) -> bytes:
-    """Read a model's tokenizer file for `vocabulary_has`; empty without one."""
-    with suppress(RetrieverError, ImportError, OSError):
-        return (find_path(name) / "tokenizer.json").read_bytes()
-    return b""
-
-
-def vocabulary_has(vocabulary: bytes, word: str) -> bool:
-    """Return whether a word is a single piece of WordPiece, SentencePiece or byte pairs."""
-    in_bytes = "".join(_BYTE_CHARACTERS[byte] for byte in f" {word}".encode(errors="replace"))
-    pieces = (json.dumps(piece, ensure_ascii=False) for piece in (word, f"▁{word}", in_bytes))
-    return any(piece.encode(errors="replace") in vocabulary for piece in pieces)
 
 
 def _find_in_hub(name: str, download: bool) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -65,7 +65,7 @@ def expand_query(opened: OpenedIndex, text: str, *, raw: bool) -> list[Expansion
 
 def suggest_text(opened: OpenedIndex, text: str) -> str | None:
     """Return a corrected query; None if there is nothing to correct. See `Index.suggestion`."""
-    from retriever.encoders.model_folders import read_vocabulary, vocabulary_has
+    from retriever.encoders.vocabulary import read_vocabulary
     from retriever.search.syntax import correct_text
 
     with opened.view() as view:
@@ -73,8 +73,10 @@ def suggest_text(opened: OpenedIndex, text: str) -> str | None:
 
         # The file alone is read: the encoder may not be loaded, as for a BM25 query.
         @cache
-        def vocabulary() -> bytes:
-            return b"" if state.encoder.is_given else read_vocabulary(state.encoder.model)
+        def vocabulary() -> Callable[[str], bool]:
+            if state.encoder.is_given:
+                return lambda word: False
+            return read_vocabulary(state.encoder.model)
 
         @cache
         def expanded_words() -> set[str]:
@@ -83,7 +85,7 @@ def suggest_text(opened: OpenedIndex, text: str) -> str | None:
             return {word.rstrip("*") for name in names for word in name.lower().split()}
 
         def is_known(word: str) -> bool:
-            return word in expanded_words() or vocabulary_has(vocabulary(), word)
+            return word in expanded_words() or vocabulary()(word)
 
         return correct_text(text, view, state.analyzer, is_known)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from retriever.encoders.model_folders import ModelFolder
+from retriever.encoders.model_folders import UNIGRAM_SETTINGS, ModelFolder
 from retriever.encoders.transformer.tensors import read_tensors, to_values
-from retriever.encoders.transformer.unigram import SETTINGS_FILE, Vocabulary
+from retriever.encoders.transformer.unigram import Vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def is_compact(folder: ModelFolder) -> bool:
     """Return whether transformers cannot read the files of a folder itself."""
-    return (folder.path / SETTINGS_FILE).is_file()
+    return (folder.path / UNIGRAM_SETTINGS).is_file()
 
 
 def load_compact(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from retriever.encoders.computing import Engine
-from retriever.encoders.model_folders import ModelFolder
+from retriever.encoders.model_folders import UNIGRAM_SETTINGS, ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.architectures.registry import read_network
 from retriever.encoders.transformer.numpy_engine import HiddenStates, NumPyEngine
@@ -138,7 +138,8 @@ def _copy(batch: HiddenStates) -> HiddenStates:
 
 
 def _read_tokenizer(folder: ModelFolder) -> Tokenizer | Unigram:
-    from retriever.encoders.transformer import unigram
+    if not (folder.path / UNIGRAM_SETTINGS).is_file():
+        return Tokenizer(folder)
+    from retriever.encoders.transformer.unigram import Unigram
 
-    has_trie = (folder.path / unigram.SETTINGS_FILE).is_file()
-    return unigram.Unigram(folder) if has_trie else Tokenizer(folder)
+    return Unigram(folder)

@@ -21,12 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.model_folders import ModelFolder, read_json
+from retriever.encoders.model_folders import UNIGRAM_SETTINGS, ModelFolder, read_json
 from retriever.encoders.transformer.tokenizer import PairReader
 from retriever.errors import ModelError
 
-# Settings of the tokenizer: ids of the special tokens, by their text and by their role.
-SETTINGS_FILE = "unigram.json"
 _WEIGHTS_FILE = "model.safetensors"
 # Mark of the beginning of a word. No piece has it in another place.
 _WORD_START = "▁"
@@ -210,6 +208,10 @@ def _cut_longest_first(left: list[int], right: list[int], limit: int) -> None:
     del longer[rest:]
 
 
+def _to_codes(text: str) -> Integers:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
+
+
 class Vocabulary:
     """The trie of all pieces, their scores, and the table of replaced characters."""
 
@@ -254,7 +256,7 @@ class Vocabulary:
 
     def read_special_tokens(self) -> tuple[int, int, dict[str, int]]:
         """Return the ids around a text, and those of special tokens in it by their texts."""
-        path = self._path / SETTINGS_FILE
+        path = self._path / UNIGRAM_SETTINGS
         settings = read_json(path)
         try:
             special = dict(settings["special"])
@@ -281,10 +283,19 @@ class Vocabulary:
                 pieces[id_] = texts[-1]
         return pieces
 
+    def has_word(self, word: str) -> bool:
+        """Return whether a word, or the end of one, is a single piece."""
+        return any(self._has_piece(mark + word) for mark in (_WORD_START, ""))
+
+    def _has_piece(self, text: str) -> bool:
+        codes = _to_codes(text)
+        starts, stops, ids = self._match(codes)
+        return bool(((starts == 0) & (stops == len(codes)) & (ids >= 0)).any())
+
     def divide(self, words: Sequence[str]) -> dict[str, WordDivision]:
         """Return the most probable pieces of each word."""
         # Spaces, which no piece contains, stand between words.
-        codes = np.frombuffer(" ".join(words).encode("utf-32-le"), np.uint32).astype(np.int64)
+        codes = _to_codes(" ".join(words))
         previous, pieces = self._find_best_paths(codes)
         divisions = {}
         start = 0

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from retriever.encoders import find_model
 from retriever.encoders.transformer.unigram import Unigram
+from retriever.encoders.vocabulary import read_vocabulary
 from retriever.errors import ModelError
 
 SCRIPTS = {
@@ -239,6 +240,12 @@ def test_damaged_settings_are_refused_in_one_line(content, tiny):
     with pytest.raises(ModelError, match=r"unigram\.json") as error:
         Unigram(folder)
     assert "\n" not in str(error.value)
+
+
+def test_whole_words_are_told_from_parts_without_loading_the_model(folder):
+    is_piece = read_vocabulary("multilingual-e5-small")
+    words = ["weather", "год", "天気", "मौसम", "qzxv", "\ud800", "weatherq"]
+    assert [word for word in words if is_piece(word)] == words[:4]
 
 
 def test_a_package_with_another_byte_is_refused(folder, tmp_path, monkeypatch):
