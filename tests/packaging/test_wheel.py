@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from retriever.encoders.model_folders import BUNDLED
+
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = sorted(path.parent.name for path in (ROOT / "model").glob("*/build_model.py"))
 
 
 def _run(command, **options):
@@ -116,3 +120,13 @@ def test_without_faiss_a_flat_index_answers_queries_in_every_mode(clean, tmp_pat
     assert done.returncode == 2, done.stderr
     assert "layer-retriever[cpu]" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_a_package_of_a_model_has_the_version_and_checksum_that_are_expected(folder):
+    content = (ROOT / "model" / folder / "build_model.py").read_text()
+    name, version = re.search(r'^NAME, VERSION = "(.*)", "(.*)"$', content, re.MULTILINE).groups()
+    (weights,) = re.findall(r'^WEIGHTS = "(.*)"$', content, re.MULTILINE)
+    assert f'"{name.replace("_", "-")}=={version}"' in (ROOT / "setup.py").read_text()
+    (bundled,) = [model for model in BUNDLED.values() if name in model.packages]
+    assert bundled.weights == weights
