@@ -26,6 +26,8 @@ Visit = Callable[[int, "torch.Tensor"], None]
 NO_LIMIT = 10**9
 # Maximum number of characters of a library's message that an error quotes.
 _LONGEST_REASON = 240
+# Options of a tokenizer that returns only ids.
+_IDS_ONLY = {"return_attention_mask": False, "return_token_type_ids": False}
 # Keys of configurations for the dropout of attention weights.
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 # Number of rows that the packed layout of weights is optimized for.
@@ -135,7 +137,8 @@ class Backbone(PairReader):
         self.width = int(model.config.hidden_size)
         self.positions = _count_positions(model)
         self.max_length = min(self.positions, int(self._tokenizer.model_max_length))
-        self.special = read_special_tokens(self._tokenizer)
+        with _report_faults(folder.path):
+            self.special = read_special_tokens(self._tokenizer)
         self.pads_left = self._tokenizer.padding_side == "left"
         self._padding_id = int(self._tokenizer.pad_token_id or 0)
 
@@ -146,17 +149,15 @@ class Backbone(PairReader):
         """Return the word-piece ids of each text with special tokens, cut to `max_length` ids."""
         truncation = {"truncation": max_length is not None, "max_length": max_length}
         ids: list[list[int]] = (
-            self._call_tokenizer(texts, **truncation)["input_ids"] if texts else []
+            self._call_tokenizer(list(texts), **_IDS_ONLY, **truncation)["input_ids"]
+            if texts
+            else []
         )
         return ids
 
-    def _call_tokenizer(self, texts: Sequence[str], **options: Any) -> Any:
-        ids_only = {
-            "return_attention_mask": False,
-            "return_token_type_ids": False,
-            "verbose": False,
-        }
-        return self._tokenizer(list(texts), **ids_only, **options)
+    def _call_tokenizer(self, *texts: Any, **options: Any) -> Any:
+        with _report_faults(self._path):
+            return self._tokenizer(*texts, verbose=False, **options)
 
     def _read_pairs(
         self, left: Sequence[str], right: Sequence[str], max_length: int | None
@@ -164,15 +165,14 @@ class Backbone(PairReader):
         if not left:
             return [], []
         truncation = {"truncation": max_length is not None, "max_length": max_length}
-        options = {"return_token_type_ids": True, "verbose": False}
-        encoded = self._tokenizer(list(left), list(right), **truncation, **options)
+        encoded = self._call_tokenizer(
+            list(left), list(right), return_token_type_ids=True, **truncation
+        )
         return encoded["input_ids"], encoded["token_type_ids"]
 
     def piece_offsets(self, text: str) -> list[tuple[int, int]]:
         """Return the (start, stop) character offsets of each word piece, without special tokens."""
-        encoded = self._tokenizer(
-            text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-        )
+        encoded = self._call_tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return [(int(start), int(stop)) for start, stop in encoded["offset_mapping"]]
 
     def tokenize_with_offsets(
@@ -181,7 +181,7 @@ class Backbone(PairReader):
         """Return the ids of whole texts and their offsets, (0, 0) for special tokens."""
         if not texts:
             return [], []
-        encoded = self._call_tokenizer(texts, return_offsets_mapping=True)
+        encoded = self._call_tokenizer(list(texts), return_offsets_mapping=True, **_IDS_ONLY)
         special = self.special
         # Only special tokens around the text get (0, 0); [UNK] keeps the offsets of its text.
         for row in encoded["offset_mapping"]:
@@ -417,6 +417,22 @@ def _require_weights(folder: ModelFolder, report: dict[str, Any]) -> None:
                 f"{folder.path}: the weights do not fit config.json: {len(names)} tensors {fault}, "
                 f"such as {min(names)}; copy, download or save the model again"
             )
+
+
+@contextmanager
+def _report_faults(folder: Path) -> Iterator[None]:
+    """Raise ModelError for a tokenizer that cannot read a text."""
+    try:
+        yield
+    except BaseException as error:
+        # The library raises the base class, or panics.
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split())[:_LONGEST_REASON]
+        raise ModelError(
+            f"{folder}: the tokenizer cannot read a text: {reason}; copy, download or save the "
+            "model again"
+        ) from error
 
 
 @contextmanager

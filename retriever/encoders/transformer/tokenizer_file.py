@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from retriever.encoders.model_folders import ModelFolder, read_json
+from retriever.encoders.settings import SHORTEST_WINDOW
 from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.errors import ModelError
 
@@ -112,7 +113,7 @@ def read_tokenizer(folder: ModelFolder) -> LoadedTokenizer:
         return LoadedTokenizer(
             tokenizer,
             _max_length(settings),
-            max(highest_id, *tokenizer.get_added_tokens_decoder(), 0),
+            max(highest_id, _read_highest_special(tokenizer)),
             tokenizer.token_to_id(roles.get("cls_token", "")),
             tokenizer.token_to_id(roles.get("sep_token", "")),
             _has_types(settings, kind),
@@ -408,6 +409,18 @@ def _probe(tokenizer: Any, text: Any) -> tuple[list[int], list[int]]:
     """Return ids and token types of a text, or of a pair of texts."""
     encoding = tokenizer.encode(*text) if isinstance(text, tuple) else tokenizer.encode(text)
     return encoding.ids, encoding.type_ids
+
+
+def _read_highest_special(tokenizer: Any) -> int:
+    """Return the highest id of added tokens and of special tokens, which may have any id."""
+    text_ids = tokenizer.encode(PROBE, add_special_tokens=False).ids
+    ids = {0, *tokenizer.get_added_tokens_decoder()}
+    for probe, texts in ((PROBE, 1), (_PAIR, 2)):
+        probe_ids, types = _probe(tokenizer, probe)
+        if len(probe_ids) - texts * len(text_ids) >= SHORTEST_WINDOW or {*types} - {0, 1}:
+            raise UnsupportedModelError("a tokenizer with many special tokens around a text")
+        ids |= {*probe_ids}
+    return int(max(ids))
 
 
 def _max_length(settings: Settings) -> int:

@@ -71,6 +71,43 @@ def test_word_piece_without_a_vector_is_refused(folders, tmp_path):
     assert "1,000,000,000" in refusal_of(folder)
 
 
+@pytest.mark.parametrize("name", ["bert", "mpnet", "roberta", "distilbert", "modernbert"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": {"type": "Unheard"}},
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"}},
+        {"post_processor": {"type": "TemplateProcessing", "single": [], "pair": []}},
+        {"model": {"type": "WordPiece", "vocab": HUGE}},
+        {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}},
+    ],
+)
+def test_damaged_tokenizer_is_refused(name, change, folders, tmp_path):
+    refusal_of(changed(folders, tmp_path, name, "tokenizer.json", **change))
+
+
+def test_special_token_without_a_vector_is_refused(folders, tmp_path):
+    template = [
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "x", "type_id": 0}},
+    ]
+    special = {"x": {"id": "x", "ids": [HUGE], "tokens": ["x"]}}
+    processor = {"type": "TemplateProcessing", "single": template, "pair": template}
+    processor["special_tokens"] = special
+    folder = changed(folders, tmp_path, "modernbert", "tokenizer.json", post_processor=processor)
+    assert "1,000,000,000" in refusal_of(folder)
+
+
+def test_expression_that_backtracks_for_long_is_refused(folders, tmp_path):
+    split = {"type": "Split", "pattern": {"Regex": "(w+)+$"}, "behavior": "Isolated"}
+    split["invert"] = False
+    folder = changed(folders, tmp_path, "modernbert", "tokenizer.json", pre_tokenizer=split)
+    with pytest.raises(RetrieverError) as caught:
+        Encoder.load(str(folder), device="cpu").encode(["w" * 40 + "v"])
+    assert "retry-limit" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "file", ["config.json", "modules.json", "tokenizer_config.json", "sentence_bert_config.json"]
 )

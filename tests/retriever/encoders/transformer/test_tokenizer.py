@@ -152,6 +152,23 @@ def without_model_type(file):
 
 
 TRUNCATION = {"max_length": 3, "strategy": "LongestFirst", "stride": 0}
+
+
+def with_template(*tokens):
+    """A file whose template puts tokens after a text, each an id and a token type."""
+
+    def change(file):
+        special = {str(id_): {"id": str(id_), "ids": [id_], "tokens": ["x"]} for id_, _ in tokens}
+        text = {"Sequence": {"id": "A", "type_id": 0}}
+        parts = [{"SpecialToken": {"id": str(id_), "type_id": type_}} for id_, type_ in tokens]
+        second = {"Sequence": {"id": "B", "type_id": 1}}
+        template = {"single": [text, *parts], "pair": [text, second, *parts]}
+        processor = {"type": "TemplateProcessing", "special_tokens": special, **template}
+        return {**file, "post_processor": processor}
+
+    return change
+
+
 BERT_PROCESSING = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
 TWO_CLS = BERT_PROCESSING | {"sep": ["[CLS]", 2]}
 # A kind of tokenizer, a file of it, and its changed form.
@@ -178,6 +195,7 @@ ACCEPTED = [
     ("mpnet", "tokenizer_config.json", {"tokenizer_class": None}),
     ("camembert", "tokenizer_config.json", {"tokenizer_class": None}),
     ("modernbert", "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"}),
+    ("modernbert", "tokenizer.json", with_template((3, 0), (2, 0), (10**9, 0))),
     ("generic", "tokenizer_config.json", {"model_input_names": ["input_ids", "attention_mask"]}),
 ]
 
@@ -189,6 +207,7 @@ def test_older_forms_of_files_are_read_as_by_transformers(kind, file, change, co
     ours = Tokenizer(folder)
     assert_equal(ours, theirs, ODD, 9)
     assert ours.special == read_special_tokens(theirs)
+    assert ours.highest_id >= max(ours.tokenize([""])[0])
 
 
 def with_model(**values):
@@ -234,6 +253,9 @@ REFUSED = [
     ("modernbert", "tokenizer.json", with_split("(a+)+$"), "regular expression that is not known"),
     ("modernbert", "tokenizer.json", with_wide_replacement, "inserts 'aaa"),
     ("modernbert", "tokenizer.json", with_model(dropout=0.5), "at random"),
+    ("modernbert", "tokenizer.json", with_template(*[(2, 0)] * 8), "many special tokens"),
+    ("modernbert", "tokenizer.json", with_template((2, 10**6)), "many special tokens"),
+    ("bert", "tokenizer.json", with_template((2, 0), (3, 0)), "post-processor differs"),
     ("roberta", "tokenizer_config.json", {"add_prefix_space": True}, "into words differs"),
     ("roberta", "tokenizer.json", with_model(unk_token="<unk>"), "unknown words differs"),
     ("xlm-roberta", "tokenizer_config.json", {"add_prefix_space": False}, "into words differs"),
