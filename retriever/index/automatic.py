@@ -7,6 +7,7 @@ the multilingual model. A later run adds to the index with the model that was ch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -20,6 +21,7 @@ from retriever.documents.reader import CorpusReader
 from retriever.encoders.encoder import Encoder
 from retriever.encoders.model_folders import MULTILINGUAL_MODEL
 from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings, parse_encoder
+from retriever.errors import IndexLockedError
 from retriever.index.indexing.embedded_documents import ReadyDocument
 from retriever.index.indexing.passage_texts import passage_texts
 from retriever.search.fit import (
@@ -50,8 +52,9 @@ class ModelDecision(NamedTuple):
 
     def record(self, store: Store) -> None:
         """Store the reason with an index, for `Index.info`."""
+        # Another process may write to the index; the reason matters less than its documents.
         if self.reason:
-            with store.writer(0.0) as writer:
+            with suppress(IndexLockedError), store.writer(0.0) as writer:
                 writer.record(MODEL_REASON, self.reason)
 
 
