@@ -38,10 +38,10 @@ def load_compact(
     model, report = model_class.from_pretrained(
         None, config=config, state_dict=_read_state(folder), **options
     )
-    return _make_tokenizer(folder), model, report
+    return make_tokenizer(folder), model, report
 
 
-def _make_tokenizer(folder: ModelFolder) -> Any:
+def make_tokenizer(folder: ModelFolder) -> Any:
     """Return the tokenizer of transformers with the same pieces."""
     from transformers import XLMRobertaTokenizer
 

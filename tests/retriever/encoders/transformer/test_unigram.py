@@ -231,6 +231,8 @@ def test_damaged_pieces_are_refused_in_one_line(name, values, tiny):
         '{"begin": 0, "end": 1, "unknown": "0", "special": {}}',
         '{"begin": 0, "end": 1, "unknown": 0, "special": {"<s>": -1}}',
         '{"begin": 0, "end": 1, "unknown": 0, "special": 5}',
+        '{"begin": 0, "end": 1, "unknown": 0, "special": {}}',
+        '{"begin": 0, "end": 1, "unknown": 0, "special": {"": 0}}',
     ],
 )
 def test_damaged_settings_are_refused_in_one_line(content, tiny):
