@@ -164,21 +164,58 @@ def test_a_concatenation_on_a_model_with_a_projection_leaves_it_out(make):
     assert load(folder, "top-bottom::head=no").spec.dimensions == 2 * WIDTH
 
 
-@pytest.mark.parametrize("place", ["cls", "sep"])
-def test_a_special_token_that_the_tokenizer_does_not_put_is_refused(place, folders, tmp_path):
+@pytest.fixture
+def with_template(folders, tmp_path):
+    """Function that copies a BERT whose tokenizer puts the tokens of a template around a text."""
     from tokenizers import Tokenizer
     from tokenizers.processors import TemplateProcessing
 
-    folder = shutil.copytree(folders("bert"), tmp_path / place)
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    kept = {"cls": "[SEP]", "sep": "[CLS]"}[place]
-    tokenizer.post_processor = TemplateProcessing(
-        single=f"$A {kept}", special_tokens=[(kept, tokenizer.token_to_id(kept))]
+    def change(template):
+        folder = shutil.copytree(folders("bert"), tmp_path / "model")
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        special = {text: tokenizer.token_to_id(text) for text in template.split() if text != "$A"}
+        tokenizer.post_processor = TemplateProcessing(
+            single=template, special_tokens=list(special.items())
+        )
+        tokenizer.save(str(folder / "tokenizer.json"))
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        # The class of BERT would put its own special tokens back.
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        return folder
+
+    return change
+
+
+@pytest.mark.parametrize("place", ["cls", "sep"])
+@pytest.mark.parametrize("backend", ["torch", "numpy"])
+def test_pooling_of_a_token_that_is_not_put_is_refused(place, backend, with_template):
+    token, other = {"cls": ("[SEP]", "sep"), "sep": ("[CLS]", "cls")}[place]
+    folder = with_template(f"$A {token}")
+    refusal = refusal_of(folder, f"pooling={place}::backend={backend}")
+    assert f"puts no [{place.upper()}] around a text" in refusal
+    load(folder, f"pooling={other}::backend={backend}")
+
+
+TEMPLATES = [
+    "[CLS] [MASK] $A [SEP]",
+    "$A [SEP] [CLS]",
+    "[SEP] $A [MASK] [CLS]",
+    "[CLS] $A",
+    "$A [CLS] [SEP]",
+]
+
+
+@pytest.mark.filterwarnings("ignore:.* longer than the window")
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize(
+    "asked", ["pooling=cls", "special-tokens=drop", "max-length=8", "pooling=sep"]
+)
+def test_special_tokens_in_any_place_are_pooled_and_cut_as_in_torch(template, asked, with_template):
+    if asked == "pooling=sep" and "[SEP]" not in template:
+        return
+    folder = with_template(template)
+    in_torch, in_numpy = (
+        load(folder, f"{asked}::backend={backend}").encode(TEXTS) for backend in ("torch", "numpy")
     )
-    tokenizer.save(str(folder / "tokenizer.json"))
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    # The class of BERT would put its own special tokens back.
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    assert f"puts no [{place.upper()}] around a text" in refusal_of(folder, f"pooling={place}")
-    load(folder, f"pooling={'sep' if place == 'cls' else 'cls'}")
+    np.testing.assert_allclose(in_numpy, in_torch, rtol=0, atol=1e-5)
