@@ -327,30 +327,33 @@ class FolderView:
 
     def passages(self, passages: Sequence[int]) -> dict[int, Passage]:
         rows = self._passage_rows(f"passage, start, stop, {self.commit.columns}", passages)
-        passages_by_id = {}
         verified = self.commit.verified
         with readable(self._folder):
-            for passage, start, stop, *document in rows:
-                _, id_, title, text, metadata, _, outline, checksum = document
-                if passage not in verified:
-                    span = (passage, start, stop)
-                    # Most documents have one passage.
-                    is_whole = stop - start == len(text)
-                    is_unaltered = is_whole and checksum == document_checksum(
-                        [span], *document[1:7]
-                    )
-                    if not is_unaltered and span not in checked_passages(
-                        self._connection, document
-                    ):
-                        raise ValueError(f"passage {passage} belongs to another document")
-                    if len(verified) >= _VERIFIED:
-                        verified.clear()
-                    verified.add(passage)
-                values = {} if metadata == "{}" else json.loads(metadata)
-                passages_by_id[passage] = Passage(
-                    passage, id_, title, text, values, start, stop, outline
+            for row in rows:
+                if row[0] not in verified:
+                    self._verify(*row)
+            # Parsed together, which takes a third of the time.
+            metadata = json.loads(f"[{','.join([row[7] for row in rows])}]")
+            return {
+                passage: Passage(passage, id_, title, text, values, start, stop, outline)
+                for (passage, start, stop, _, id_, title, text, _, _, outline, _), values in zip(
+                    rows, metadata, strict=True
                 )
-        return passages_by_id
+            }
+
+    def _verify(self, passage: int, start: int, stop: int, *document: Any) -> None:
+        """Compare the document of a passage with its checksum; raise ValueError if it differs."""
+        verified = self.commit.verified
+        spans = [(passage, start, stop)]
+        # Most documents have one passage.
+        is_whole = stop - start == len(document[3])
+        if not is_whole or document[7] != document_checksum(spans, *document[1:7]):
+            spans = checked_passages(self._connection, document)
+        if (passage, start, stop) not in spans:
+            raise ValueError(f"passage {passage} belongs to another document")
+        if len(verified) >= _VERIFIED:
+            verified.clear()
+        verified.update([number for number, _, _ in spans])
 
     def _passage_rows(self, columns: str, passages: Sequence[int]) -> list[tuple[Any, ...]]:
         """Return columns of each passage and its document, the passage id first."""
@@ -537,10 +540,12 @@ class FolderRanking:
 
     def _bm25_candidates(self, query: Query, depth: int) -> Candidates:
         matches = self.bm25.query(query.terms).search(depth, self.allowed)
-        ids = np.empty(len(matches.scores), np.int64)
-        for index, live in enumerate(self.commit.segments):
-            in_segment = matches.segments == index
-            ids[in_segment] = live.segment.ids_at(matches.positions[in_segment])
+        ids = np.concatenate(
+            [
+                live.segment.ids_at(matches.positions[matches.segments == index])
+                for index, live in enumerate(self.commit.segments)
+            ]
+        )
         all_match = np.ones(len(ids), np.bool_)
         no_scores = np.zeros(len(ids))
         return Candidates(ids, no_scores, matches.scores, all_match, len(ids) < depth)

@@ -9,7 +9,7 @@ scores are better everywhere; documents with equal scores are ordered by id.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -141,27 +141,29 @@ def hit_of(
 
     `components` are its dense score, dense rank, BM25 score and BM25 rank.
     """
-    span = (passage.start, passage.stop)
+    number, id_, title, text, metadata, start, stop, outline = passage
     dense, dense_rank, bm25, bm25_rank = components
-    # An outline may hold labels alone.
-    hit_place = _NOWHERE
-    if passage.outline:
-        hit_place = place(read_outline(passage.outline), passage.text, span)
+    hit_place = None
+    if outline:
+        hit_place = place(read_outline(outline), text, (start, stop))
+        # An outline may hold labels alone.
+        if hit_place == _NOWHERE:
+            hit_place = None
     return Hit(
-        rank=rank,
-        score=score,
-        id=passage.id,
-        title=passage.title,
-        passage=passage.text[slice(*span)],
-        start=passage.start,
-        stop=passage.stop,
-        metadata=passage.metadata,
-        dense=dense,
-        dense_rank=dense_rank,
-        bm25=bm25,
-        bm25_rank=bm25_rank,
-        passage_number=passage.passage,
-        place=None if hit_place == _NOWHERE else hit_place,
+        rank,
+        score,
+        id_,
+        title,
+        text[start:stop],
+        start,
+        stop,
+        metadata,
+        dense,
+        dense_rank,
+        bm25,
+        bm25_rank,
+        passage_number=number,
+        place=hit_place,
     )
 
 
@@ -201,6 +203,8 @@ class _RankedCandidates(NamedTuple):
     scores: NDArray[np.float64]
     # Id of a document to the position of its best candidate, best document first.
     best: dict[str, int]
+    # Passages that were read to rank documents, by number.
+    passages: dict[int, Passage]
 
 
 def ranked_hits(
@@ -215,7 +219,8 @@ def ranked_hits(
     `is_allowed` tells which passages may be hits; None allows all.
     """
     hits = []
-    for candidates, scores, best in _rank_candidates(view, settings, queries, where, is_allowed):
+    rankings = _rank_candidates(view, settings, queries, where, is_allowed, reads_documents=True)
+    for candidates, scores, best, passages in rankings:
         positions = np.array([*best.values()], np.intp)
         numbers = candidates.passages[positions].tolist()
         dense, dense_ranks, bm25, bm25_ranks = ([None] * len(numbers),) * 4
@@ -227,7 +232,8 @@ def ranked_hits(
             # Candidates that do not match have rank 0.
             matching_ranks = ranks(candidates.bm25, candidates.matches)[positions].tolist()
             bm25_ranks = [rank or None for rank in matching_ranks]
-        stored = view.passages(numbers)
+        unread = [number for number in numbers if number not in passages]
+        stored = passages | view.passages(unread) if unread else passages
         components = zip(dense, dense_ranks, bm25, bm25_ranks, strict=True)
         rows = zip(numbers, scores[positions].tolist(), components, strict=True)
         hits.append(
@@ -249,7 +255,7 @@ def ranked_ids(
     """Return ids and scores alone of the hits of `ranked_hits`."""
     return [
         list(zip(best, scores[[*best.values()]].tolist(), strict=True))
-        for _, scores, best in _rank_candidates(view, settings, queries, where, is_allowed)
+        for _, scores, best, _ in _rank_candidates(view, settings, queries, where, is_allowed)
     ]
 
 
@@ -258,7 +264,8 @@ def scored_passages(
 ) -> list[ScoredPassages]:
     """Return the candidates that the mode ``hybrid`` fuses, which depend on no fusion."""
     lists = []
-    for candidates, _, _ in _rank_candidates(view, settings, queries):
+    for ranked in _rank_candidates(view, settings, queries):
+        candidates = ranked.candidates
         passages = candidates.passages.tolist()
         documents = view.documents_of(passages)
         ids = tuple(documents[passage] for passage in passages)
@@ -289,8 +296,13 @@ def _rank_candidates(
     queries: Sequence[Query],
     where: Where | None = None,
     is_allowed: PassageFilter | None = None,
+    *,
+    reads_documents: bool = False,
 ) -> list[_RankedCandidates]:
-    """Rank the candidates of each query, of more of them until they hold `k` documents."""
+    """Rank the candidates of each query, of more of them until they hold `k` documents.
+
+    With `reads_documents`, the best passages are read as a whole, since most of them are hits.
+    """
     mode = settings.mode
     k = settings.k
     depth = 2 * k
@@ -307,11 +319,13 @@ def _rank_candidates(
         for i, candidates in zip(open_queries, lists, strict=True):
             _, dense, bm25, matches, is_complete = candidates
             scores = ranking_scores(mode, dense, bm25, matches, fusion)
-            best = _best_documents(view, candidates, scores, k, is_allowed)
+            best, passages = _best_documents(
+                view, candidates, scores, k, is_allowed, reads_documents
+            )
             if len(best) < k and not is_complete:
                 deeper.append(i)
             else:
-                ranked[i] = _RankedCandidates(candidates, scores, best)
+                ranked[i] = _RankedCandidates(candidates, scores, best, passages)
         open_queries = deeper
         # The best passages belong to fewer than `k` documents.
         depth *= 4
@@ -324,12 +338,14 @@ def _best_documents(
     scores: NDArray[np.float64],
     k: int,
     is_allowed: PassageFilter | None,
-) -> dict[str, int]:
+    reads_documents: bool,
+) -> tuple[dict[str, int], dict[int, Passage]]:
     """Return the positions of the best candidates of the best `k` documents, by document id.
 
-    Ties are ordered as in `best_passages`.
+    Ties are ordered as in `best_passages`. The second value has the passages that were read.
     """
     best = dict[str, int]()
+    stored: dict[int, Passage] = {}
     order = np.argsort(-scores)
     # Lists, which are faster than arrays for a few values.
     descending = scores[order].tolist()
@@ -345,8 +361,9 @@ def _best_documents(
         numbers = passages[start:stop]
         chunk_scores = descending[start:stop]
         chunk_positions = positions[start:stop]
-        documents = view.documents_of(numbers)
-        ids = [documents[number] for number in numbers]
+        if reads_documents and not stored:
+            stored = view.passages(numbers[: 2 * k])
+        ids = _document_ids(view, numbers, stored)
         if is_allowed is not None:
             allowed = list(map(is_allowed, ids, numbers))
             ids = list(compress(ids, allowed))
@@ -356,4 +373,11 @@ def _best_documents(
         for document, i in best_passages(chunk_scores, ids, numbers).items():
             best.setdefault(document, chunk_positions[i])
         start = stop
-    return dict(islice(best.items(), k))
+    return dict(islice(best.items(), k)), stored
+
+
+def _document_ids(view: View, numbers: list[int], stored: Mapping[int, Passage]) -> list[str]:
+    """Return the id of each passage's document; look up the passages that `stored` lacks."""
+    unread = [number for number in numbers if number not in stored]
+    ids = view.documents_of(unread) if unread else {}
+    return [stored[number].id if number in stored else ids[number] for number in numbers]
