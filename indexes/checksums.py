@@ -84,9 +84,11 @@ class BlockGuard:
 
     def check(self, start: int = 0, stop: int | None = None) -> None:
         """Compare the blocks of the rows from `start` to before `stop`, by default of all."""
+        if self.complete:
+            return
         start = max(start, 0)
         stop = self._rows if stop is None else min(stop, self._rows)
-        if self.complete or start >= stop:
+        if start >= stop:
             return
         first = start * self._row_bytes // BLOCK
         end = (stop * self._row_bytes - 1) // BLOCK + 1

@@ -196,17 +196,21 @@ class Postings:
 
         Pass the result to `check` before you rely on it.
         """
+        offsets = self._flat_offsets
+        size = len(self._positions)
+        positions_guard = self._guards[POSITIONS]
+        frequencies_guard = self._guards[FREQUENCIES]
         ranges = []
         for term in terms:
             place = self._find_place(term.encode("utf-8", "surrogatepass"))
             start = stop = 0
             if place != _UNKNOWN:
-                start = self._flat_offsets[2 * place + 1]
-                stop = self._flat_offsets[2 * place + 3]
-                if not 0 <= start < stop <= len(self._positions):
+                start = offsets[2 * place + 1]
+                stop = offsets[2 * place + 3]
+                if not 0 <= start < stop <= size:
                     raise self._damaged(OFFSETS, f"term {place} has postings {start} to {stop}")
-                self._guards[POSITIONS].check(start, stop)
-                self._guards[FREQUENCIES].check(start, stop)
+                positions_guard.check(start, stop)
+                frequencies_guard.check(start, stop)
             ranges.append((start, stop))
         spans = np.array(ranges, np.int64).reshape(-1, 2)
         counts = spans[:, 1] - spans[:, 0]
@@ -311,11 +315,22 @@ class Postings:
 
     def _find_place(self, term: bytes) -> int:
         """Return the place of a term among all terms, from 0, or `_UNKNOWN`."""
+        low = 0
+        high = len(self._offsets) - 1
+        if not (self._guards[OFFSETS].complete and self._guards[TERMS].complete):
+            low, high = self._narrow(term)
+        place: int = find_term(self._terms, self._offsets, low, high, term)
+        if place < _UNKNOWN:
+            raise self._damaged(OFFSETS, f"impossible bytes of term {_UNKNOWN - 1 - place}")
+        return place
+
+    def _narrow(self, term: bytes) -> tuple[int, int]:
+        """Return a range of places that a term can have, after a check of their bytes."""
         offsets = self._guards[OFFSETS]
         terms = self._guards[TERMS]
         low = 0
         high = len(self._offsets) - 1
-        while high - low > _CHECKED_TOGETHER and not (offsets.complete and terms.complete):
+        while high - low > _CHECKED_TOGETHER:
             middle = (low + high) // 2
             offsets.check(middle, middle + 2)
             terms.check(self._flat_offsets[2 * middle], self._flat_offsets[2 * middle + 2])
@@ -329,10 +344,7 @@ class Postings:
         if not 0 <= begin <= end <= len(self._terms):
             raise self._damaged(OFFSETS, f"impossible bytes of term {low}")
         terms.check(begin, end)
-        place: int = find_term(self._terms, self._offsets, low, high, term)
-        if place < _UNKNOWN:
-            raise self._damaged(OFFSETS, f"impossible bytes of term {_UNKNOWN - 1 - place}")
-        return place
+        return low, high
 
     def _spelling(self, place: int) -> bytes:
         """Return the bytes of the term at a place."""

@@ -184,26 +184,36 @@ class BM25:
     def query(self, query_terms: Iterable[Term]) -> BM25Query:
         """Find the postings of a query's terms; a repeated term counts as often."""
         repetitions = Counter(query_terms)
-        terms = with_labels(repetitions)
-        passages = self.statistics.passages
-        is_expanded = len(terms) < 2 * len(repetitions)
+        terms, postings, df = self._find(repetitions)
+        frequencies = dict(zip(terms, df.tolist(), strict=True))
+        by_term = term_factors(
+            self.settings.variant,
+            repetitions,
+            frequencies,
+            self.statistics.passages,
+            lambda: self._floor,
+        )
+        factors = np.array([by_term.get(term, 0.0) for term in terms], np.float64)
+        return BM25Query(self.segments, postings, df, factors, self._formula)
+
+    def _find(
+        self, distinct_terms: Collection[Term]
+    ) -> tuple[list[Term], list[TermPostings], NDArray[np.int64]]:
+        """Find distinct terms: `with_labels`, their postings by segment, and their frequencies."""
+        terms = with_labels(distinct_terms)
+        is_expanded = len(terms) < 2 * len(distinct_terms)
         names = plain_terms(terms) if is_expanded else cast("list[str]", terms)
         postings = [segment.postings.read(names) for segment in self.segments]
         df = np.zeros(len(names), np.int64)
         for segment, of_segment in zip(self.segments, postings, strict=True):
             df += _live_counts(segment, of_segment)
-        if df.max(initial=0) > passages:
+        if max(df.tolist(), default=0) > self.statistics.passages:
             # No formula takes a document frequency above the number of passages.
             for segment, of_segment in zip(self.segments, postings, strict=True):
                 segment.postings.check(of_segment.joined())
         if is_expanded:
             postings, df = _expand(self.segments, postings, names, terms)
-        frequencies = dict(zip(terms, df.tolist(), strict=True))
-        by_term = term_factors(
-            self.settings.variant, repetitions, frequencies, passages, lambda: self._floor
-        )
-        factors = np.array([by_term.get(term, 0.0) for term in terms], np.float64)
-        return BM25Query(self.segments, postings, df, factors, self._formula)
+        return terms, postings, df
 
     def document_frequencies(self, terms: Iterable[AnyTerm]) -> dict[AnyTerm, int]:
         """Count the live passages that hold each term, in the order of the terms.
@@ -211,8 +221,8 @@ class BM25:
         A passage that holds a term both in its text and in a label may count twice.
         """
         distinct_terms = dict.fromkeys(terms)
-        frequencies = self.query([*distinct_terms]).frequencies.tolist()
-        counts = dict(zip(with_labels(distinct_terms), frequencies, strict=True))
+        with_their_labels, _, df = self._find(distinct_terms)
+        counts = dict(zip(with_their_labels, df.tolist(), strict=True))
         return text_and_label_counts(distinct_terms, counts, self.statistics.passages)
 
     def terms_beginning(self, prefix: str, limit: int) -> list[str]:
@@ -408,7 +418,7 @@ def search_segment(
     """Find exactly the `k` best live passages that hold a term; fewer if fewer do."""
     if compiled is not None:
         segment.postings.check_lengths(postings)
-        most = min(k, int(postings.counts.sum())) or 1
+        most = min(k, sum(postings.counts.tolist())) or 1
         best = SegmentMatches(np.empty(most, np.int64), np.empty(most))
         count = compiled.best(
             postings.positions,

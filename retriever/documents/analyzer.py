@@ -356,7 +356,7 @@ class Analyzer:
             capitals = [term for term, _, _ in _emphasized_spans(text, units, term_table.capitals)]
         dropped_units = (
             self._function_units(text, units, pattern, term_table)
-            if self.settings.stop_words
+            if self.settings.stop_words and len(units) > 1
             else set()
         )
         remaining = [term_table[unit] for unit in units if unit not in dropped_units]

@@ -120,8 +120,9 @@ def ranks(scores: Scores, ranked: NDArray[np.bool_] | None = None) -> NDArray[np
     The highest score has rank 1, equal scores share the best of their ranks, and unranked scores
     have 0.
     """
-    ordered = np.sort(scores if ranked is None else scores[ranked])
-    positions = len(ordered) + 1 - np.searchsorted(ordered, scores, side="right")
+    ordered = np.array(scores if ranked is None else scores[ranked])
+    ordered.sort()
+    positions = len(ordered) + 1 - ordered.searchsorted(scores, side="right")
     return positions if ranked is None else np.where(ranked, positions, 0)
 
 
