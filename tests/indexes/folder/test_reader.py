@@ -110,6 +110,21 @@ def test_passages_map_to_their_documents_and_unknown_passages_are_damage(reader)
                 ask([1, 10**6])
 
 
+def test_document_of_several_passages_is_compared_with_its_checksum_once(reader, monkeypatch):
+    calls = []
+    check = indexes.folder.view.checked_passages
+
+    def count(connection, row):
+        calls.append(row[1])
+        return check(connection, row)
+
+    monkeypatch.setattr(indexes.folder.view, "checked_passages", count)
+    with reader.view() as view:
+        for passage in live_passages(view):
+            view.passages([passage])
+    assert calls == ["b"]
+
+
 @pytest.mark.parametrize(
     "statement",
     [

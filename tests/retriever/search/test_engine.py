@@ -296,3 +296,14 @@ def test_component_ranks_are_those_among_the_candidates_with_ties_sharing(index)
         i = place[hit.id, (hit.start, hit.stop)]
         assert hit.dense_rank == 1 + sum(dense > dense[i])
         assert hit.bm25_rank == (1 + sum(bm25[matches] > bm25[i] + 1e-12) if matches[i] else None)
+
+
+def test_hits_with_equal_scores_are_read_by_one_statement(tmp_path):
+    statements = []
+    with Index.create(tmp_path / "index") as index:
+        index.add(Document(f"d{number:02}", f"oakb {number}") for number in range(30))
+        with index._opened.view() as view:
+            view._connection.set_trace_callback(statements.append)
+        hits = index.search("oakb", mode="bm25", k=5)
+    assert [hit.id for hit in hits] == ["d00", "d01", "d02", "d03", "d04"]
+    assert sum("documents" in statement for statement in statements) == 1
