@@ -29,7 +29,7 @@ from eval.tuning.search import (
     simplify,
 )
 from retriever.encoders import DEFAULT_MODEL, parse_encoder
-from retriever.errors import BadInputError, ConfigError
+from retriever.errors import BadInputError, ConfigError, require_torch
 
 if TYPE_CHECKING:
     from retriever.rerankers import HeadReranker
@@ -62,6 +62,7 @@ def tune(
         SourceError: a file cannot be read.
         BadInputError: there are fewer than 20 questions with a relevant document in the corpus, or
             the defaults alone exceed the budget, or nothing is within the limits.
+        MissingExtraError: torch is not installed.
         What `Encoder.load` and `load_reranker` raise.
     """
     start = time.monotonic()
@@ -70,6 +71,7 @@ def tune(
     measure = settings.measure
     if measure is not None:
         (measure,) = canonical_measures([measure])
+    require_torch("tune, which trains maps of queries,")
     tune_data = read_data(Path(data), settings, progress, notify)
     measure = measure or ("AP" if tune_data.collection.pooled else "nDCG@10")
     _notify_questions(tune_data, notify)

@@ -111,6 +111,7 @@ def test_commands_that_need_torch_say_how_to_install_it(light, tmp_path):
         "index corpus.jsonl -i my.index --device cuda",
         "index corpus.jsonl -i my.index --model ::backend=torch",
         "train cross-encoder corpus.jsonl --output cross",
+        "tune corpus.jsonl --output tuned",
         "train meta corpus.jsonl --source ::layers=1 --source ::layers=2 --method unsup --output m",
     ]
     path = os.pathsep.join(map(str, (ROOT, light)))
