@@ -33,7 +33,7 @@ ODD = [
     "a" * 300,
     "don't can't 3.14159 1,000,000 $5.00 50% x=y_z #tag @user http://a.b/c?d=e",
     "The river froze twice that winter, and the ferry did not run.",
-    "word " * 700,
+    "word " * 150,
     *ODD_WORDS,
     *SCRIPTS.values(),
 ]
@@ -93,7 +93,7 @@ def assert_equal(ours, theirs, some_texts, max_length=None):
 
 
 @pytest.mark.parametrize("kind", ["", *KINDS])
-@pytest.mark.parametrize("max_length", [None, 8, 64])
+@pytest.mark.parametrize("max_length", [None, 16, 64])
 def test_ids_types_and_offsets_are_those_of_transformers(kind, max_length, both):
     if not kind:
         pytest.importorskip("layer_retriever_minilm")
@@ -205,7 +205,7 @@ def test_older_forms_of_files_are_read_as_by_transformers(kind, file, change, co
     folder = copy(kind, file, change)
     theirs = AutoTokenizer.from_pretrained(folder.path)
     ours = Tokenizer(folder)
-    assert_equal(ours, theirs, ODD, 9)
+    assert_equal(ours, theirs, ODD, 64)
     assert ours.special == read_special_tokens(theirs)
     assert ours.highest_id >= max(ours.tokenize([""])[0])
 
