@@ -73,6 +73,9 @@ class _TokenizerClass:
         model: the class of its model in `tokenizers`.
         build: sets the parts of the tokenizer that the class builds, after a check.
         roles: the special tokens by their role, unless the settings name others.
+        has_types: whether its models are given token types.
+        defaults: other settings that apply unless they are named.
+        unknown_id: the id for unknown words of a Unigram, if the class fixes it.
     """
 
     model: str
@@ -80,6 +83,7 @@ class _TokenizerClass:
     roles: Mapping[str, str]
     has_types: bool = False
     defaults: Settings = field(default_factory=dict)
+    unknown_id: int | None = None
 
 
 def read_tokenizer(folder: ModelFolder) -> LoadedTokenizer:
@@ -282,6 +286,8 @@ def _check_model(
         flags = (model.fuse_unk, model.byte_fallback, model.ignore_merges)
         _require("kind of byte pairs", flags, (False, False, False))
     else:
+        expected = outline["unk_id"] if kind.unknown_id is None else kind.unknown_id
+        _require("piece for unknown words", outline["unk_id"], expected)
         _require("piece for unknown words", outline["unk_token"], roles["unk_token"])
         _require("use of bytes", bool(outline.get("byte_fallback")), False)
 
@@ -461,7 +467,9 @@ _CLASSES: Mapping[str, _TokenizerClass] = {
         "WordPiece", _build_mpnet, {**_ROBERTA_ROLES, "unk_token": "[UNK]"}
     ),
     "RobertaTokenizer": _TokenizerClass("BPE", _build_roberta, _ROBERTA_ROLES),
-    "XLMRobertaTokenizer": _TokenizerClass("Unigram", _build_xlm_roberta, _ROBERTA_ROLES),
+    "XLMRobertaTokenizer": _TokenizerClass(
+        "Unigram", _build_xlm_roberta, _ROBERTA_ROLES, unknown_id=3
+    ),
     "CamembertTokenizer": _TokenizerClass(
         "Unigram",
         _build_xlm_roberta,

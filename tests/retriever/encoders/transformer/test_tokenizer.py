@@ -276,3 +276,13 @@ def test_post_processor_of_bert_is_accepted_for_its_template(copy):
     # Its token types are those of BertTokenizer.
     folder = copy("bert", "tokenizer.json", {"post_processor": BERT_PROCESSING})
     assert_equal(Tokenizer(folder), AutoTokenizer.from_pretrained(folder.path), ODD)
+
+
+def test_another_piece_for_unknown_words_than_the_class_takes_is_refused(copy):
+    # transformers takes the fourth piece for XLM-RoBERTa, whatever the file says.
+    folder = copy("xlm-roberta", "tokenizer_config.json", {"unk_token": "</s>"})
+    file = json.loads((folder.path / "tokenizer.json").read_text())
+    file["model"]["unk_id"] = 2
+    (folder.path / "tokenizer.json").write_text(json.dumps(file))
+    with pytest.raises(UnsupportedModelError, match="unknown words differs"):
+        Tokenizer(folder)
