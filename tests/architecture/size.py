@@ -34,15 +34,15 @@ PACKAGES = (
 LIMITS = {
     "statements in indexes": 8_220,
     "statements in retriever/documents": 7_830,
-    "statements in retriever/encoders": 6_030,
+    "statements in retriever/encoders": 7_500,
     "statements in retriever/index": 3_870,
     "statements in retriever/search": 2_440,
-    "statements in retriever": 4_080,
+    "statements in retriever": 4_380,
     "statements in eval": 9_760,
     "statements in cli": 3_360,
     "own modules that a BM25 query loads": 79,
-    "files that a hybrid query enters": 53,
-    "functions that a hybrid query enters": 301,
+    "files that a hybrid query enters": 62,
+    "functions that a hybrid query enters": 358,
 }
 # Whole processes; not enforced, since machines differ.
 SECONDS = {"BM25 query, s": 0.15, "hybrid query, s": 0.3}
