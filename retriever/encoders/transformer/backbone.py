@@ -13,7 +13,7 @@ from retriever.encoders.model_folders import LAYERS, WIDTHS, ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.compact import is_compact, load_compact
 from retriever.encoders.transformer.tokenizer import PairReader, find_special_tokens
-from retriever.encoders.transformer.tokenizer_file import PROBE
+from retriever.encoders.transformer.tokenizer_classes import PROBE
 from retriever.errors import ConfigError, ModelError, require_torch
 
 if TYPE_CHECKING:

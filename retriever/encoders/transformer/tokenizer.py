@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from retriever.encoders.fusion.pooling import SpecialTokens
 from retriever.encoders.model_folders import ModelFolder
 from retriever.encoders.transformer.tensors import UnsupportedModelError
-from retriever.encoders.transformer.tokenizer_file import PROBE, read_tokenizer
+from retriever.encoders.transformer.tokenizer_classes import PROBE
+from retriever.encoders.transformer.tokenizer_file import read_tokenizer
 
 
 def find_special_tokens(
