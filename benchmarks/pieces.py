@@ -53,7 +53,7 @@ def main() -> None:
 def write_tokenizer(file: Path) -> None:
     """Write the file that `tokenizers` reads."""
     from retriever.encoders import find_model
-    from retriever.encoders.transformer.compact import make_tokenizer
+    from retriever.encoders.transformer.four_bits import make_tokenizer
 
     make_tokenizer(find_model("multilingual-e5-small")).backend_tokenizer.save(str(file))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from retriever.encoders.fusion.pooling import SpecialTokens
 from retriever.encoders.model_folders import LAYERS, WIDTHS, ModelFolder
 from retriever.encoders.settings import Dtype
-from retriever.encoders.transformer.compact import is_compact, load_compact
+from retriever.encoders.transformer.four_bits import is_four_bit, load_four_bit
 from retriever.encoders.transformer.tokenizer import PairReader, find_special_tokens
 from retriever.encoders.transformer.tokenizer_classes import PROBE
 from retriever.errors import ConfigError, ModelError, require_torch
@@ -99,7 +99,7 @@ class Batch:
 
 
 class Backbone(PairReader):
-    """A pretrained model on a device, and its tokenizer."""
+    """A pretrained model in torch on a device, and its tokenizer."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ def _load_pretrained(
         # Attention with a fast gradient. Its dropout would cost a fifth of the time.
         options |= {"attn_implementation": "eager"}
         settings |= dict.fromkeys(_attention_dropout(folder), 0.0)
-    load = load_compact if is_compact(folder) else _load_files
+    load = load_four_bit if is_four_bit(folder) else _load_files
     try:
         with _quiet_transformers():
             tokenizer, model, report = load(folder, auto, settings, **options)
@@ -359,7 +359,7 @@ def _load_pretrained(
 def _load_files(
     folder: ModelFolder, auto: str, settings: dict[str, Any], **options: Any
 ) -> tuple[Any, Any, Any]:
-    """Load tokenizer and model from the files of transformers; see `load_compact`."""
+    """Load tokenizer and model from the files of transformers; see `load_four_bit`."""
     import transformers
 
     # Never run code that comes with a model; without this, transformers would ask.
@@ -392,7 +392,7 @@ def _require_plausible_sizes(folder: ModelFolder) -> None:
         embeddings * (config.get("embedding_size") or width),
     )
     # A number takes at least one byte, or half of one in 4 bits.
-    least_bytes = numbers // 2 if is_compact(folder) else numbers
+    least_bytes = numbers // 2 if is_four_bit(folder) else numbers
     if 0 < stored < least_bytes or (shares_layers and layers > _MOST_SHARED_LAYERS):
         raise ModelError(
             f"{folder.path}: the model cannot be loaded: the weights do not fit config.json: "

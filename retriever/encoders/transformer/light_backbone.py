@@ -1,4 +1,4 @@
-"""A model without torch: its network, its tokenizer, and the engines that run it.
+"""A backbone without torch, called light: network, tokenizer, and the engines that run it.
 
 Models that read different layers of a network may share it. The first of them to read a batch
 computes the layers of all; the others find them. Two sources of a meta-embedding on one model take
@@ -40,14 +40,18 @@ class _ForwardPass:
     layers: tuple[int, ...]
     batches: list[HiddenStates]
 
-    def has(self, engine: Engine, dtype: Dtype, ids: list[list[int]], layers: set[int]) -> bool:
-        """Return whether it has these layers of the same texts, computed in the same way."""
+    def has_states(
+        self, engine: Engine, dtype: Dtype, ids: list[list[int]], layers: set[int]
+    ) -> bool:
+        """Return whether these layers of the same texts were computed in the same way."""
         same_way = (self.engine, self.dtype) == (engine, dtype)
         return same_way and layers <= set(self.layers) and self.ids == ids
 
 
 class LightBackbone:
-    """The network of a folder. Threads may share it, and a forked child process can use it.
+    """A model's network and tokenizer without torch, beside `Backbone` in torch.
+
+    Threads may share it, and a forked child process can use it.
 
     Raises:
         UnsupportedModelError: only torch runs the model.
@@ -65,20 +69,20 @@ class LightBackbone:
         # The id of the process that made the engine, and the engine.
         self._engines: dict[tuple[Dtype, tuple[int, ...]], tuple[int, OpenVINOEngine]] = {}
         self._inherited: list[OpenVINOEngine] = []
-        self._models = 0
+        self._model_count = 0
         # The hidden states that the models read.
         self._layers: set[int] = set()
-        self._last: _ForwardPass | None = None
+        self._last_pass: _ForwardPass | None = None
 
     def register_model(self, layers: Collection[int]) -> None:
         """Register a model, and the hidden states that it reads."""
-        self._models += 1
+        self._model_count += 1
         self._layers |= set(layers)
 
     @property
     def is_shared(self) -> bool:
         """Whether several models read the network."""
-        return self._models > 1
+        return self._model_count > 1
 
     def run(
         self, ids: Sequence[Sequence[int]], layers: Sequence[int], engine: Engine, dtype: Dtype
@@ -89,14 +93,15 @@ class LightBackbone:
             return
         rows = [list(row) for row in ids]
         # A local variable, since another thread may replace the last pass.
-        last = self._last
-        if last is None or not last.has(engine, dtype, rows, set(layers)):
-            self._last = None
-            together = tuple(sorted(self._layers.union(layers)))
-            batches = list(map(_copy, self.engine(engine, dtype, together).run(rows)))
-            last = self._last = _ForwardPass(engine, dtype, rows, together, batches)
-        places = [last.layers.index(layer) for layer in layers]
-        for batch in last.batches:
+        last_pass = self._last_pass
+        if last_pass is None or not last_pass.has_states(engine, dtype, rows, set(layers)):
+            self._last_pass = None
+            all_layers = tuple(sorted(self._layers.union(layers)))
+            batches = list(map(_copy_states, self.engine(engine, dtype, all_layers).run(rows)))
+            last_pass = _ForwardPass(engine, dtype, rows, all_layers, batches)
+            self._last_pass = last_pass
+        places = [last_pass.layers.index(layer) for layer in layers]
+        for batch in last_pass.batches:
             states = [batch.states[place] for place in places]
             yield HiddenStates(batch.rows, batch.lengths, states)
 
@@ -129,7 +134,7 @@ class LightBackbone:
             return engine
 
 
-def _copy(batch: HiddenStates) -> HiddenStates:
+def _copy_states(batch: HiddenStates) -> HiddenStates:
     """Return states that stay valid after the batch, and that no model can change."""
     states = [state.copy() for state in batch.states]
     for state in states:

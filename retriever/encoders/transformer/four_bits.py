@@ -1,4 +1,4 @@
-"""A model with weights in 4 bits and pieces in a trie, in the form that transformers loads."""
+"""A model with weights in 4 bits and pieces in a trie, loaded by transformers in float32."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     import torch
 
 
-def is_compact(folder: ModelFolder) -> bool:
-    """Return whether transformers cannot read the files of a folder itself."""
+def is_four_bit(folder: ModelFolder) -> bool:
+    """Return whether the weights are in 4 bits, which transformers cannot read itself."""
     return (folder.path / UNIGRAM_SETTINGS).is_file()
 
 
-def load_compact(
+def load_four_bit(
     folder: ModelFolder, auto: str, settings: dict[str, Any], **options: Any
 ) -> tuple[Any, Any, Any]:
     """Return tokenizer, model and transformers' report of missing weights.
