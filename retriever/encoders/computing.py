@@ -25,6 +25,8 @@ Floating = TypeVar("Floating", bound=np.floating[Any])
 # starts in 0.3 to 0.6 s, a third of it compiling; torch and transformers in 2 to 6 s.
 OPENVINO_PAYS = 512
 TORCH_PAYS = 4096
+# Count of pieces that stands for any larger number.
+MANY_PIECES = 10**9
 # Word pieces of a batch. Such batches keep a layer's activations in the processor's caches.
 BATCH_PIECES: dict[Dtype, int] = {
     "float32": 1536,

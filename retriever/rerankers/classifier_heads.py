@@ -24,8 +24,8 @@ from retriever.encoders.model_folders import (
     read_window,
     require_safetensors,
 )
-from retriever.encoders.transformer.loading import ACTIVATION_FUNCTIONS, HeadLayer
 from retriever.encoders.transformer.network import Affine, WeightsReader
+from retriever.encoders.transformer.numpy_engine import ACTIVATION_FUNCTIONS, HeadLayer
 from retriever.encoders.transformer.tensors import (
     UnsupportedModelError,
     map_tensors,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from indexes.files import whole_folder
 from retriever.encoders.computing import (
     BATCH_PIECES,
+    MANY_PIECES,
     engine_for,
     runs_on_cpu,
     token_batches,
@@ -26,12 +27,12 @@ from retriever.encoders.computing import (
 from retriever.encoders.model_folders import ModelFolder, find_model
 from retriever.encoders.settings import Backend, Dtype, EncoderSettings
 from retriever.encoders.transformer.architectures.registry import read_network
-from retriever.encoders.transformer.backbone import NO_LIMIT, Backbone, Batch
-from retriever.encoders.transformer.loading import ACTIVATION_FUNCTIONS
-from retriever.encoders.transformer.numpy_engine import NumPyEngine
+from retriever.encoders.transformer.backbone import Backbone, Batch
+from retriever.encoders.transformer.numpy_engine import ACTIVATION_FUNCTIONS, NumPyEngine
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrate
 from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError
 from retriever.encoders.transformer.tokenizer import PiecePairs, Tokenizer
+from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT
 from retriever.errors import ConfigError, require_torch
 from retriever.rerankers.classifier_heads import (
     CLASSIFIERS,
@@ -176,7 +177,7 @@ class LightCrossEncoder:
         if computing.dtype == "float16":
             raise UnsupportedModelError("float16, which torch has for GPUs")
         # A pair is long, so NumPy is used only on request.
-        self._engine = engine_for(computing, 10**9)
+        self._engine = engine_for(computing, MANY_PIECES)
         if self._engine == "torch":
             raise UnsupportedModelError("OpenVINO is not installed")
         self._network = read_network(folder)

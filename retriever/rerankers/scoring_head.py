@@ -14,9 +14,13 @@ import numpy as np
 from retriever.encoders.computing import Array
 from retriever.encoders.fusion.pooling import Fuser
 from retriever.encoders.settings import EncoderSettings, Pooling
-from retriever.encoders.transformer.loading import ACTIVATION_FUNCTIONS, HeadLayer
 from retriever.encoders.transformer.network import Affine
-from retriever.encoders.transformer.numpy_engine import layer_norm, linear
+from retriever.encoders.transformer.numpy_engine import (
+    ACTIVATION_FUNCTIONS,
+    HeadLayer,
+    layer_norm,
+    linear,
+)
 from retriever.encoders.transformer.tensors import Floats
 
 

@@ -13,7 +13,7 @@ from retriever.encoders.model_folders import LAYERS, WIDTHS, ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.four_bits import is_four_bit, load_four_bit
 from retriever.encoders.transformer.tokenizer import PairReader, find_special_tokens
-from retriever.encoders.transformer.tokenizer_classes import PROBE
+from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT, PROBE
 from retriever.errors import ConfigError, ModelError, require_torch
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 # Function of a layer's number and its hidden state.
 Visit = Callable[[int, "torch.Tensor"], None]
-# Window of a model without a limit of positions, unless its tokenizer names one.
-NO_LIMIT = 10**9
 # Maximum number of characters of a library's message that an error quotes.
 _LONGEST_REASON = 240
 # Options of a tokenizer that returns only ids.

@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from retriever.encoders.computing import (
+    MANY_PIECES,
     Engine,
     describe_engine,
     describe_engines,
@@ -42,10 +42,15 @@ from retriever.encoders.settings import (
 from retriever.encoders.spec import EncoderSpec
 from retriever.encoders.transformer.architectures.registry import read_pooler
 from retriever.encoders.transformer.light_backbone import SHARED_PIECES, LightBackbone
-from retriever.encoders.transformer.numpy_engine import HiddenStates, NumPyEngine, gelu
+from retriever.encoders.transformer.numpy_engine import (
+    ACTIVATION_FUNCTIONS,
+    HeadLayer,
+    HiddenStates,
+    NumPyEngine,
+)
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, least_cosine
 from retriever.encoders.transformer.piece_model import PieceModel
-from retriever.encoders.transformer.tensors import UnsupportedModelError
+from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError
 from retriever.errors import ConfigError, MissingExtraError, ModelError, require_torch
 
 if TYPE_CHECKING:
@@ -53,30 +58,11 @@ if TYPE_CHECKING:
     from retriever.encoders.transformer.model import TransformerModel
     from retriever.encoders.transformer.sharing import BackboneSharing
 
-Floats = NDArray[np.float32]
-HeadLayer = Callable[[Floats], Floats]
-# Count of pieces that stands for any larger number.
-_MOST_COUNTED_PIECES = 10**9
 # Another default number format is used only if its vectors have this cosine to float32.
 _LEAST_COSINE = 0.9995
 
 
-def _sigmoid(values: Floats) -> Floats:
-    # In double precision, since the exponential of a float32 can overflow.
-    with np.errstate(over="ignore"):
-        return (1 / (1 + np.exp(-values.astype(np.float64)))).astype(np.float32)
-
-
-ACTIVATION_FUNCTIONS: Mapping[str, HeadLayer] = {
-    "Identity": lambda values: values,
-    "Tanh": np.tanh,
-    "ReLU": lambda values: np.maximum(values, 0),
-    "GELU": gelu,
-    "Sigmoid": _sigmoid,
-}
-
-
-def _affine(weight: Floats, bias: Floats, activation: HeadLayer) -> HeadLayer:
+def _dense_layer(weight: Floats, bias: Floats, activation: HeadLayer) -> HeadLayer:
     return lambda vectors: activation(vectors @ weight.T + bias)
 
 
@@ -112,10 +98,10 @@ class LightModel(PieceModel):
         self.dimensions = self._fuser.width(self.backbone.network.width)
         if settings.head and folder.settings.projections:
             for weight, bias, activation in read_projections(folder, self.dimensions):
-                self._head.append(_affine(weight, bias, ACTIVATION_FUNCTIONS[activation]))
+                self._head.append(_dense_layer(weight, bias, ACTIVATION_FUNCTIONS[activation]))
                 self.dimensions = len(weight)
         elif settings.head:
-            self._head.append(_affine(*read_pooler(folder, self.dimensions), np.tanh))
+            self._head.append(_dense_layer(*read_pooler(folder, self.dimensions), np.tanh))
         self._folder = folder
         # Protects the choice of the format, and the loading of the model in torch.
         self._lock = threading.Lock()
@@ -132,7 +118,7 @@ class LightModel(PieceModel):
         """Number L of layers; hidden states are 0 (embeddings) to L."""
         return self.backbone.network.depth
 
-    def embed(self, pieces: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def embed(self, pieces: Sequence[Sequence[int]]) -> Floats:
         """Return (texts, dimensions) float32 vectors, not normalized."""
         batches = self.embed_batches(pieces)
         if batches is None:
@@ -172,7 +158,7 @@ class LightModel(PieceModel):
 
     def _choose_engine(self, pieces: int) -> tuple[Dtype, Engine]:
         """Return number format and engine for the next texts, `pieces` word pieces in all."""
-        self._encoded_pieces = min(self._encoded_pieces + pieces, _MOST_COUNTED_PIECES)
+        self._encoded_pieces = min(self._encoded_pieces + pieces, MANY_PIECES)
         engine = engine_for(self._settings, self._encoded_pieces)
         dtype = self._settings.number_format
         if engine == "openvino":
@@ -210,7 +196,7 @@ class LightModel(PieceModel):
 
     def expect_many(self) -> None:
         """Use the bulk engine from the first text on."""
-        self._encoded_pieces = _MOST_COUNTED_PIECES
+        self._encoded_pieces = MANY_PIECES
 
     def in_float32(self) -> LightModel:
         """Return the model with float32 as default; NumPy and torch have no other default."""

@@ -21,10 +21,11 @@ from retriever.encoders.transformer.piece_model import PieceModel
 if TYPE_CHECKING:
     import torch
 
-HeadLayer = Callable[["torch.Tensor"], "torch.Tensor"]
+# Function of (texts, width) vectors, after pooling.
+TorchLayer = Callable[["torch.Tensor"], "torch.Tensor"]
 
 
-def _dense(weight: Floats, bias: Floats, activation: str, device: torch.device) -> HeadLayer:
+def _dense(weight: Floats, bias: Floats, activation: str, device: torch.device) -> TorchLayer:
     """Return a projection, in float32 for every number format of the backbone."""
     import torch
 
@@ -50,7 +51,7 @@ class TransformerModel(PieceModel):
         self._settings = settings
         self._fuser = fuser
         backbone.special.require(settings.pooling)
-        self._head: list[HeadLayer] = []
+        self._head: list[TorchLayer] = []
         self.dimensions = fuser.width(backbone.width)
         if settings.head and folder.settings.projections:
             for weight, bias, activation in read_projections(folder, self.dimensions):

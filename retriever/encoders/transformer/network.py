@@ -7,7 +7,7 @@ operations of an engine, which work on arrays of NumPy or build the nodes of a g
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,7 +82,7 @@ class Operations(Protocol):
     def attention(
         self, query: Any, key: Any, value: Any, heads: int, bias: Any = None, rotation: Any = None
     ) -> Any:
-        """Apply multi-head self-attention with a bias and a rotation from above."""
+        """Apply multi-head self-attention with the results of `distance_bias` and `rotation`."""
 
 
 class Network(ABC):
@@ -112,9 +112,6 @@ class Network(ABC):
         return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
 
 
-ReadNetwork = Callable[["WeightsReader"], Network]
-
-
 class WeightsReader:
     """The tensors and the configuration of a model, read with checks.
 
@@ -129,7 +126,7 @@ class WeightsReader:
         self.prefix = ""
 
     def find_prefix(self, name: str) -> None:
-        """Take the prefix of the tensor whose name ends with `name`."""
+        """Set the prefix to what precedes `name` in the first tensor that ends with it."""
         full_name = next((tensor for tensor in self.tensors if tensor.endswith(name)), None)
         if full_name is None:
             raise UnsupportedModelError(f"no tensor {name}")
@@ -168,7 +165,7 @@ class WeightsReader:
         return float(value)
 
     def require(self, **values: Any) -> None:
-        """Refuse a model whose configuration has another value of a key, or none and no default."""
+        """Refuse a model whose configuration has another value of a key; a key may be missing."""
         for key, value in values.items():
             if self.config.get(key, value) != value:
                 raise UnsupportedModelError(

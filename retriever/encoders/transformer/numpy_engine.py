@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -41,6 +41,8 @@ _BLAS_LOCK = threading.Lock()
 # Attention scores in memory at once: 64 MB.
 _MOST_SCORES = 2**24
 Rotation = tuple[Floats, Floats]
+# Function of (texts, width) vectors, after pooling.
+HeadLayer = Callable[[Floats], Floats]
 # Function of a linear layer and its input.
 Watch = Callable[[Affine, Floats], None]
 
@@ -49,16 +51,16 @@ Watch = Callable[[Affine, Floats], None]
 class HiddenStates:
     """Hidden states of a batch of texts, valid until the next batch."""
 
-    rows: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    states: list[Floats]
+    rows: NDArray[np.int64]  # (texts,) positions of the texts among those of the call.
+    lengths: NDArray[np.int64]  # (texts,) numbers of word pieces.
+    states: list[Floats]  # (texts, pieces, width) of each layer, padded to the longest text.
 
 
 class NumPyEngine:
     """The forward pass of a network, one text at a time.
 
-    One core, because for few word pieces the threads of OpenBLAS wait tens of milliseconds for
-    each other. `watch` is called with the input of each linear layer.
+    It uses one core: for few word pieces the threads of OpenBLAS wait tens of milliseconds for each
+    other. `watch` is called with the input of each linear layer.
     """
 
     def __init__(self, network: Network, layers: Sequence[int], watch: Watch | None = None) -> None:
@@ -81,7 +83,7 @@ class NumPyEngine:
                 inputs = NetworkInputs(
                     network.words[batch], network.position_rows(batch), batch_types
                 )
-                states = network.hidden_states(_Arrays(len(pieces), self._watch), inputs)
+                states = network.hidden_states(_ArrayOperations(len(pieces), self._watch), inputs)
                 computed = list(islice(states, self._layers[-1] + 1))
             selected = [computed[layer] for layer in self._layers]
             yield HiddenStates(np.array([row]), np.array([len(pieces)]), selected)
@@ -95,7 +97,7 @@ def _blas_controller() -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Arrays:
+class _ArrayOperations:
     """The operations of a forward pass on arrays, for one text of `pieces` pieces."""
 
     pieces: int
@@ -203,3 +205,18 @@ def gelu(values: Floats) -> Floats:
     values *= erf
     values *= np.float32(0.5)
     return values
+
+
+def _sigmoid(values: Floats) -> Floats:
+    # In double precision, since the exponential of a float32 can overflow.
+    with np.errstate(over="ignore"):
+        return (1 / (1 + np.exp(-values.astype(np.float64)))).astype(np.float32)
+
+
+ACTIVATION_FUNCTIONS: Mapping[str, HeadLayer] = {
+    "Identity": lambda values: values,
+    "Tanh": np.tanh,
+    "ReLU": lambda values: np.maximum(values, 0),
+    "GELU": gelu,
+    "Sigmoid": _sigmoid,
+}

@@ -266,7 +266,7 @@ class OpenVINOEngine:
                 }
                 if self.dtype in _PRECISIONS:
                     settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[self.dtype]
-                graph = _Graph(self._network, self._ranges).model(self._layers)
+                graph = _GraphOperations(self._network, self._ranges).model(self._layers)
                 self._compiled[streams] = openvino.Core().compile_model(graph, "CPU", settings)
             idle = self._requests[streams]
             return idle.pop() if idle else self._compiled[streams].create_infer_request()
@@ -288,7 +288,7 @@ def graph_inputs(network: Network) -> list[str]:
     return names + (["types"] if network.has_types else [])
 
 
-class _Graph:
+class _GraphOperations:
     """The operations of a forward pass as nodes of an OpenVINO graph."""
 
     def __init__(self, network: Network, ranges: Ranges | None) -> None:

@@ -18,7 +18,9 @@ _GENERIC_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 # Architectures whose file transformers reads as it is, whatever the class.
 _GENERIC_ARCHITECTURES = ("modernbert",)
 # Mark of the beginning of a word in SentencePiece.
-_WORD_START = "▁"
+WORD_START = "▁"
+# Longest text in word pieces, of a tokenizer or a model without a limit.
+NO_LIMIT = 10**9
 # Texts that show the special tokens around a text, and around a pair of texts.
 PROBE = "a"
 PAIR_PROBE = ("a", "a")
@@ -169,7 +171,7 @@ def _build_xlm_roberta(tokenizer: Any, settings: Settings, roles: Mapping[str, s
     from tokenizers import normalizers, pre_tokenizers, processors
 
     scheme = "always" if settings.get("add_prefix_space", True) else "never"
-    marks = pre_tokenizers.Metaspace(replacement=_WORD_START, prepend_scheme=scheme)
+    marks = pre_tokenizers.Metaspace(replacement=WORD_START, prepend_scheme=scheme)
     words = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marks])
     _require_part("division into words", tokenizer.pre_tokenizer, words, marks)
     tokenizer.pre_tokenizer = words
@@ -193,7 +195,7 @@ def _read_character_map(normalizer: Any) -> bytes:
     first, *following = state.get("normalizers", [state])
     spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}}
     ends = {"type": "Strip", "strip_left": False, "strip_right": True}
-    replacements = (ends, {**spaces, "content": " "}, {**spaces, "content": _WORD_START})
+    replacements = (ends, {**spaces, "content": " "}, {**spaces, "content": WORD_START})
     _require("normalizer", all(part in replacements for part in following), True)
     return base64.b64decode(first["precompiled_charsmap"])
 

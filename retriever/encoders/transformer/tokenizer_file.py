@@ -20,6 +20,7 @@ from retriever.encoders.model_folders import ModelFolder, read_json
 from retriever.encoders.settings import SHORTEST_WINDOW
 from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.encoders.transformer.tokenizer_classes import (
+    NO_LIMIT,
     PAIR_PROBE,
     PROBE,
     Settings,
@@ -36,8 +37,6 @@ _SETTINGS_FILE = "tokenizer_config.json"
 _ROLES_FILE = "special_tokens_map.json"
 _ADDED_TOKENS_FILE = "added_tokens.json"
 _ADDED_TOKENS = "added_tokens_decoder"
-# Longest text without a limit.
-_NO_LIMIT = 10**9
 # Settings that name other files, or change tokens in ways that are not supported.
 _FOREIGN_SETTINGS = ("auto_map", "fast_tokenizer_files", "init_inputs", "split_special_tokens")
 # The end of the expressions below.
@@ -243,10 +242,10 @@ def _read_highest_special(tokenizer: Any) -> int:
 
 
 def _max_length(settings: Settings) -> int:
-    longest = settings.get("model_max_length", settings.get("max_len")) or _NO_LIMIT
+    longest = settings.get("model_max_length", settings.get("max_len")) or NO_LIMIT
     if not isinstance(longest, int | float) or not longest >= 1:
         raise UnsupportedModelError(f"{longest!r:.40} as model_max_length")
-    return int(min(longest, _NO_LIMIT))
+    return int(min(longest, NO_LIMIT))
 
 
 def _has_types(settings: Settings, kind: TokenizerClass | None) -> bool:

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 
 from retriever.encoders.model_folders import UNIGRAM_SETTINGS, ModelFolder, read_json
 from retriever.encoders.transformer.tokenizer import PairReader
+from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT, WORD_START
 from retriever.errors import ModelError
 
 _WEIGHTS_FILE = "model.safetensors"
-# Mark of the beginning of a word. No piece has it in another place.
-_WORD_START = "▁"
-_MARKED_WORD = re.compile(f"{_WORD_START}[^{_WORD_START}]*")
+# A word with its mark, which no piece has in another place.
+_MARKED_WORD = re.compile(f"{WORD_START}[^{WORD_START}]*")
 # Bits of a code point in the key of an edge; the bits above are the number of the parent node.
 _CHARACTER_BITS = 21
 # The log probability of an unknown character is so far below that of the rarest piece.
@@ -39,7 +39,6 @@ _UNKNOWN_PENALTY = 10.0
 _CACHED_WORDS = 20_000
 # Characters of words that are divided at once, at some 100 bytes each.
 _BATCH_CHARACTERS = 2**16
-_NO_LIMIT = 10**9
 _SPACE = ord(" ")
 Integers = NDArray[np.int64]
 
@@ -54,7 +53,7 @@ class WordDivision(NamedTuple):
 class Unigram(PairReader):
     """XLM-RoBERTa's tokenizer, with exactly the ids of transformers. Threads may share it."""
 
-    max_length = _NO_LIMIT
+    max_length = NO_LIMIT
 
     def __init__(self, folder: ModelFolder) -> None:
         from tokenizers import pre_tokenizers
@@ -67,7 +66,7 @@ class Unigram(PairReader):
         self._pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.WhitespaceSplit(),
-                pre_tokenizers.Metaspace(replacement=_WORD_START, prepend_scheme="always"),
+                pre_tokenizers.Metaspace(replacement=WORD_START, prepend_scheme="always"),
             ]
         )
         self._divisions: dict[str, WordDivision] = {}
@@ -134,10 +133,10 @@ class Unigram(PairReader):
                 yield segment
                 continue
             for word in self._vocabulary.normalizer.normalize_str(segment).split():
-                if _WORD_START not in word:
-                    yield _WORD_START + word
+                if WORD_START not in word:
+                    yield WORD_START + word
                 else:
-                    marked = word if word.startswith(_WORD_START) else _WORD_START + word
+                    marked = word if word.startswith(WORD_START) else WORD_START + word
                     yield from _MARKED_WORD.findall(marked)
 
     def _divide(self, words: Iterable[str]) -> Mapping[str, WordDivision]:
@@ -289,7 +288,7 @@ class Vocabulary:
 
     def has_word(self, word: str) -> bool:
         """Return whether a word, or the end of one, is a single piece."""
-        return any(self._has_piece(mark + word) for mark in (_WORD_START, ""))
+        return any(self._has_piece(mark + word) for mark in (WORD_START, ""))
 
     def _has_piece(self, text: str) -> bool:
         codes = _to_codes(text)
