@@ -12,7 +12,7 @@ from retriever.encoders.fusion.pooling import SpecialTokens
 from retriever.encoders.model_folders import LAYERS, WIDTHS, ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.four_bits import is_four_bit, load_four_bit
-from retriever.encoders.transformer.tokenizer import PairReader, find_special_tokens
+from retriever.encoders.transformer.tokenizer import PairTokenizer, find_special_tokens
 from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT, PROBE
 from retriever.errors import ConfigError, ModelError, require_torch
 
@@ -96,7 +96,7 @@ class Batch:
     longest: int
 
 
-class Backbone(PairReader):
+class Backbone(PairTokenizer):
     """A pretrained model in torch on a device, and its tokenizer."""
 
     def __init__(

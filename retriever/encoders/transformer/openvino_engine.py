@@ -33,7 +33,7 @@ from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.network import Affine, Network, NetworkInputs
 from retriever.encoders.transformer.numpy_engine import HiddenStates, NumPyEngine
 from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError, map_arrays
-from retriever.encoders.transformer.tokenizer import PairReader
+from retriever.encoders.transformer.tokenizer import PairTokenizer
 from retriever.errors import StorageError
 from retriever.files import default_cache
 
@@ -88,7 +88,7 @@ class QuantizedLinear:
     step: Floats  # (outputs, 1), value of 1 in a row of `weight`.
 
 
-def calibrate(network: Network, identity: str, tokenizer: PairReader, window: int) -> Ranges:
+def calibrate(network: Network, identity: str, tokenizer: PairTokenizer, window: int) -> Ranges:
     """Measure the ranges of a model, or read them from the cache."""
     texts = calibration_texts()
     file = _cache_file("int8", [str(_FORMAT), identity, *texts])

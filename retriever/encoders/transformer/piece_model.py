@@ -15,7 +15,7 @@ from retriever.encoders.registry import EncoderModel, Span, after_prompt
 if TYPE_CHECKING:
     from retriever.encoders.fusion.pooling import Fuser
     from retriever.encoders.settings import EncoderSettings
-    from retriever.encoders.transformer.tokenizer import PairReader
+    from retriever.encoders.transformer.tokenizer import PairTokenizer
 
 # Number of texts whose hidden states are in memory together.
 _TEXTS = 32
@@ -34,7 +34,7 @@ class TextStates:
 class PieceModel(EncoderModel):
     """A transformer that reads word pieces."""
 
-    _tokenizer: PairReader
+    _tokenizer: PairTokenizer
     _settings: EncoderSettings
     _fuser: Fuser
 

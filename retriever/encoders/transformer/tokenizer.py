@@ -62,8 +62,11 @@ class PiecePairs:
     cut: int
 
 
-class PairReader(ABC):
-    """A tokenizer of texts and of pairs of texts."""
+class PairTokenizer(ABC):
+    """A tokenizer of texts and pairs of texts into word pieces.
+
+    `Tokenizer` reads tokenizer.json, `Unigram` a trie, and `Backbone` calls transformers.
+    """
 
     max_length: int  # Maximum number of ids of a text.
     special = SpecialTokens()  # The special tokens around a text.
@@ -108,8 +111,8 @@ class PairReader(ABC):
         """Return ids and token types of each pair, cut to `max_length` ids if it is set."""
 
 
-class Tokenizer(PairReader):
-    """A tokenizer with exactly the ids of transformers' tokenizer. Threads may share it."""
+class Tokenizer(PairTokenizer):
+    """A model's tokenizer.json, with exactly the ids of transformers. Threads may share it."""
 
     def __init__(self, folder: ModelFolder) -> None:
         loaded = read_tokenizer(folder)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.model_folders import UNIGRAM_SETTINGS, ModelFolder, read_json
-from retriever.encoders.transformer.tokenizer import PairReader
+from retriever.encoders.transformer.tokenizer import PairTokenizer
 from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT, WORD_START
 from retriever.errors import ModelError
 
@@ -50,7 +50,7 @@ class WordDivision(NamedTuple):
     stops: tuple[int, ...]
 
 
-class Unigram(PairReader):
+class Unigram(PairTokenizer):
     """XLM-RoBERTa's tokenizer, with exactly the ids of transformers. Threads may share it."""
 
     max_length = NO_LIMIT
