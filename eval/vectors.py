@@ -30,12 +30,17 @@ from retriever.encoders import (
     over_model,
     parse_encoder,
 )
-from retriever.encoders.computing import BATCH_PIECES, token_batches
+from retriever.encoders.computing import (
+    BATCH_PIECES,
+    describe_unbounded,
+    find_unbounded,
+    token_batches,
+)
 from retriever.encoders.encoder import probe_lists
 from retriever.encoders.registry import STATIC_FILE
 from retriever.encoders.spec import same_vectors
 from retriever.encoders.static import FITTED, fit_static
-from retriever.errors import ConfigError, StorageError, require_several
+from retriever.errors import ConfigError, ModelError, StorageError, require_several
 
 Floats = NDArray[np.float32]
 
@@ -151,6 +156,10 @@ def _fill_cache(
             else:
                 _encode_together(blocks, done)
             for block in blocks:
+                row = find_unbounded(block.vectors)
+                if row is not None:
+                    reason = describe_unbounded(block.vectors[row])
+                    raise ModelError(f"{block.encoder.spec}: {reason}")
                 entries = [
                     (_digest(text, query), int(cut), vector.astype("<f4").tobytes())
                     for text, vector, cut in zip(block.texts, block.vectors, block.cut, strict=True)

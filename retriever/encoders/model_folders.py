@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import re
+import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 
 from indexes.files import whole_file
 from retriever.encoders.settings import AUTO_MODEL, DEFAULT_MODEL, Pooling
-from retriever.errors import MissingExtraError, ModelError, StorageError
+from retriever.errors import MissingExtraError, ModelError, StorageError, string_fault
 from retriever.files import check_output, default_cache
 
 _POOLING: dict[str, Pooling] = {
@@ -54,6 +56,13 @@ _TENSORS = ("vocab_size", "embedding_size", "intermediate_size", "hidden_dim", "
 SIZES = (*LAYERS, *_HEADS, *WIDTHS, *_TENSORS)
 # Exclusive limit of a size.
 _LARGEST = 10**8
+# Most bytes of a JSON file or a tokenizer. The largest vocabularies take 40 MB.
+_MOST_BYTES = 2**27
+# Bytes before the header of a safetensors file, and most bytes of it, as in the library.
+HEADER_LENGTH = 8
+LARGEST_HEADER = 100_000_000
+# Most modules of a model.
+_MOST_MODULES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +112,10 @@ def read_model_settings(path: Path) -> ModelSettings:
     projections: list[DenseProjection] = []
     kind = ""
     try:
-        for module in read_json(path / "modules.json", {}):
+        modules = read_json(path / "modules.json", [])
+        if len(modules) > _MOST_MODULES:
+            raise ValueError(f"{len(modules):,} modules")
+        for module in modules:
             ended = kind == "Normalize"
             kind = str(module["type"]).rsplit(".", 1)[-1]
             if ended:
@@ -112,9 +124,9 @@ def read_model_settings(path: Path) -> ModelSettings:
                     "its vectors would be wrong"
                 )
             if kind == "Pooling":
-                pooling = read_pooling(path / module["path"] / "config.json")
+                pooling = read_pooling(module_folder(path, module) / "config.json")
             elif kind == "Dense":
-                projections.append(_read_projection(path / module["path"]))
+                projections.append(_read_projection(module_folder(path, module)))
             elif kind not in ("Transformer", "Normalize"):
                 raise ModelError(
                     f"{path / 'modules.json'}: the model needs a {kind} module, which is not "
@@ -128,16 +140,42 @@ def read_model_settings(path: Path) -> ModelSettings:
         ) from error
 
 
+def module_folder(path: Path, module: Mapping[str, Any]) -> Path:
+    """Return the folder of an entry of ``modules.json``, which lies in the model's folder."""
+    name = Path(module["path"])
+    if name.is_absolute() or ".." in name.parts:
+        raise ModelError(
+            f"{path / 'modules.json'}: expected modules inside the model's folder, found one in "
+            f"{str(name)!r:.80}; download or save the model again"
+        )
+    return path / name
+
+
 def read_window(path: Path) -> int | None:
     """Return the window that a folder's settings of its Transformer module name."""
-    window = read_json(path / "sentence_bert_config.json", {}).get("max_seq_length")
-    return int(window) if window else None
+    file = path / "sentence_bert_config.json"
+    window = read_json(file, {}).get("max_seq_length")
+    if not window:
+        return None
+    if not isinstance(window, int) or window < 1:
+        raise ModelError(
+            f"{file}: expected a number of 1 or more as max_seq_length, found {window!r:.40}; "
+            "download or save the model again"
+        )
+    return window
 
 
 def read_prompts(path: Path) -> tuple[str, str]:
     """Return the prompts of queries and of passages in a model's files; empty without them."""
-    named = read_json(path / "config_sentence_transformers.json", {}).get("prompts") or {}
+    file = path / "config_sentence_transformers.json"
+    named = read_json(file, {}).get("prompts") or {}
     prompts = {name: text for name, text in named.items() if text}
+    for name, text in prompts.items():
+        if not isinstance(text, str) or string_fault(text):
+            raise ModelError(
+                f"{file}: expected a text as prompt {name!r:.40}, found {text!r:.40}; download or "
+                "save the model again"
+            )
     passage = next((prompts[name] for name in PASSAGE_PROMPTS if name in prompts), "")
     return prompts.get("query", ""), passage
 
@@ -156,7 +194,7 @@ def find_token_table(path: Path) -> Path | None:
         if kinds[:1] != ["StaticEmbedding"]:
             of_model2vec = read_json(path / "config.json", {}).get("model_type") == "model2vec"
             return path if of_model2vec and not kinds else None
-        table: Path = path / modules[0]["path"]
+        table = module_folder(path, modules[0])
         read_prompts(path)
     except (ModelError, AttributeError, KeyError, TypeError):
         # `read_model_settings` reports the fault.
@@ -211,32 +249,6 @@ def require_safetensors(folder: Path) -> None:
         )
 
 
-def read_projections(folder: ModelFolder, width: int) -> list[tuple[Floats, Floats, str]]:
-    """Read weights, bias and activation of each projection, for vectors of `width` components."""
-    from safetensors import SafetensorError, safe_open
-
-    projections = []
-    for projection in folder.settings.projections:
-        file = projection.folder / "model.safetensors"
-        try:
-            weight = read_tensor(file, "linear.weight")
-            with safe_open(file, "numpy") as tensors:
-                named = set(tensors.keys())
-            bias = np.zeros(len(weight), np.float32)
-            if "linear.bias" in named:
-                bias = read_tensor(file, "linear.bias")
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{file}: cannot be read ({error}); save the model again") from error
-        if weight.ndim != 2 or weight.shape[1] != width:
-            raise ModelError(
-                f"{file}: expected linear.weight of shape (any, {width}), found {weight.shape}; "
-                "save the model again"
-            )
-        projections.append((weight, bias, projection.activation))
-        width = len(weight)
-    return projections
-
-
 def read_tensor(file: Path, name: str) -> Floats:
     """Read a tensor of a safetensors file as float32."""
     from safetensors import safe_open
@@ -264,9 +276,25 @@ def read_json(path: Path, default: Any = None) -> Any:
     if default is not None and not path.is_file():
         return default
     try:
+        require_file(path, _MOST_BYTES)
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
         raise ModelError(f"{path}: cannot be read ({error})") from error
+
+
+def require_file(path: Path, most_bytes: float = math.inf) -> os.stat_result:
+    """Return the facts of a regular file of limited size; the end of others may never come."""
+    facts = path.stat()
+    if not stat.S_ISREG(facts.st_mode):
+        raise ModelError(
+            f"{path}: expected a file, found a folder or a device; save the model again"
+        )
+    if facts.st_size > most_bytes:
+        raise ModelError(
+            f"{path}: expected at most {most_bytes:,} bytes, found {facts.st_size:,}; download or "
+            "save the model again"
+        )
+    return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,17 +381,13 @@ def find_model(
         )
     if not (path / "config.json").is_file():
         raise ModelError(f"{path}: no model here: expected a config.json")
-    weights = sorted(path.glob("*.safetensors"))
-    if not weights:
-        raise ModelError(
-            f"{path}: no *.safetensors weights; other formats are not loaded because they can run "
-            "code: save the model again with safetensors"
-        )
+    weights = _find_weights(path)
     # tokenizer.json is complete; the other files matter only without it.
     tokenizer = [path / "tokenizer.json"]
     if not tokenizer[0].is_file():
         tokenizer = [path / name for name in _TOKENIZER_FILES if (path / name).is_file()]
         tokenizer += [file for pattern in _TOKENIZER_MODELS for file in sorted(path.glob(pattern))]
+    _require_sizes(tokenizer)
     if not tokenizer:
         raise ModelError(f"{path}: no tokenizer: expected a tokenizer.json or vocabulary file")
     settings = read_settings(path)
@@ -378,6 +402,43 @@ def find_model(
     # Nested layers of an ALBERT cannot be read.
     kind = "" if config.get("inner_group_num", 1) != 1 else str(config.get("model_type"))
     return ModelFolder(name, path, identity, settings, config, _ARCHITECTURES.get(kind))
+
+
+def _find_weights(path: Path) -> list[Path]:
+    """Return the files of a model's weights, each with a header that can be whole."""
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        raise ModelError(
+            f"{path}: no *.safetensors weights; other formats are not loaded because they can run "
+            "code: save the model again with safetensors"
+        )
+    for file in weights:
+        _require_header(file)
+    return weights
+
+
+def _require_sizes(files: Iterable[Path]) -> None:
+    """Raise ModelError for a file of a tokenizer that is too large to read."""
+    for file in files:
+        try:
+            require_file(file, _MOST_BYTES)
+        except OSError as error:
+            raise ModelError(f"{file}: cannot be read ({error.strerror})") from error
+
+
+def _require_header(file: Path) -> None:
+    """Raise ModelError for weights whose header cannot be whole; their digest would take long."""
+    try:
+        size = require_file(file).st_size
+        with file.open("rb") as weights:
+            header = int.from_bytes(weights.read(HEADER_LENGTH), "little")
+    except OSError as error:
+        raise ModelError(f"{file}: cannot be read ({error.strerror})") from error
+    if size < HEADER_LENGTH or header > min(size - HEADER_LENGTH, LARGEST_HEADER):
+        raise ModelError(
+            f"{file}: expected a whole file of safetensors, found a header of {header:,} bytes in "
+            f"a file of {size:,}; copy, download or save the model again"
+        )
 
 
 def _require_numbers(path: Path, config: Mapping[str, Any]) -> None:
@@ -440,7 +501,7 @@ def _find_in_hub(name: str, download: bool) -> Path:
 def _file_digest(path: Path) -> str:
     """Return the SHA-256 of a file; cache it for a large file until the file changes."""
     try:
-        facts = path.stat()
+        facts = require_file(path)
         with path.open("rb") as file:
             if facts.st_size < _CACHED_BYTES:
                 return hashlib.file_digest(file, "sha256").hexdigest()

@@ -19,6 +19,7 @@ from retriever.encoders.model_folders import (
     WIDTHS,
     ModelFolder,
     ModelSettings,
+    module_folder,
     read_json,
     read_pooling,
     read_window,
@@ -27,6 +28,7 @@ from retriever.encoders.model_folders import (
 from retriever.encoders.transformer.network import Affine, WeightsReader
 from retriever.encoders.transformer.numpy_engine import ACTIVATION_FUNCTIONS, HeadLayer
 from retriever.encoders.transformer.tensors import (
+    MisfitError,
     UnsupportedModelError,
     map_tensors,
     read_tensors,
@@ -126,7 +128,7 @@ def read_classifier(folder: ModelFolder, width: int) -> ScoringHead:
             norm = _read_affine(reader, names.norm, width, has_bias=bool(config.get("norm_bias")))
             layers.append(norm_layer(norm, reader.number("norm_eps", _EPSILON)))
         out = _read_affine(reader, names.out, 1, width)
-    except UnsupportedModelError as error:
+    except (UnsupportedModelError, MisfitError) as error:
         raise ModelError(f"{folder.path}: its classifier: {error}; {_REMEDY}") from error
     return ScoringHead("cls" if pooling == "cls" else "mean", (*layers, linear_layer(out)))
 
@@ -177,7 +179,7 @@ def _read_module(path: Path, entry: Mapping[str, Any]) -> Module:
     full_name = str(entry["type"])
     # A class of another package keeps its whole name, and is refused by it.
     kind = full_name.rsplit(".", 1)[-1] if full_name.startswith(_NAMESPACE) else full_name
-    folder = path / entry["path"]
+    folder = module_folder(path, entry)
     file = "sentence_bert_config.json" if kind == "Transformer" else "config.json"
     return Module(kind, folder, read_json(folder / file, {}))
 
@@ -277,7 +279,7 @@ def _read_weights(module: Module, name: str, *shape: int, has_bias: bool = True)
     try:
         reader = WeightsReader(map_tensors(module.folder / "model.safetensors"), {})
         return _read_affine(reader, name, *shape, has_bias=has_bias)
-    except UnsupportedModelError as error:
+    except (UnsupportedModelError, MisfitError) as error:
         raise ModelError(f"{module.folder}: {error}; {_REMEDY}") from error
 
 

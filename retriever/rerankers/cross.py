@@ -25,15 +25,15 @@ from retriever.encoders.computing import (
     token_batches,
 )
 from retriever.encoders.model_folders import ModelFolder, find_model
-from retriever.encoders.settings import Backend, Dtype, EncoderSettings
+from retriever.encoders.settings import SHORTEST_WINDOW, Backend, Dtype, EncoderSettings
 from retriever.encoders.transformer.architectures.registry import read_network
 from retriever.encoders.transformer.backbone import Backbone, Batch
 from retriever.encoders.transformer.numpy_engine import ACTIVATION_FUNCTIONS, NumPyEngine
 from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrate
 from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError
 from retriever.encoders.transformer.tokenizer import PiecePairs, Tokenizer
-from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT
-from retriever.errors import ConfigError, require_torch
+from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT, PROBE
+from retriever.errors import ConfigError, ModelError, require_torch
 from retriever.rerankers.classifier_heads import (
     CLASSIFIERS,
     TASK,
@@ -188,10 +188,22 @@ class LightCrossEncoder:
             raise UnsupportedModelError("a [CLS] that does not begin a text")
         self._identity = folder.weights
         self._dtype = computing.number_format
+        self._require_types()
         self._head = read_head(folder, self._network.width)
         self._runner: NumPyEngine | OpenVINOEngine | None = None
         self.max_length = min(max_length, self._network.max_pieces, self._pieces.max_length)
+        _require_window(folder, self.max_length)
         self.cut = 0
+
+    def _require_types(self) -> None:
+        """Raise ModelError unless the network has a vector for each token type of a pair."""
+        types = self._pieces.tokenize_pairs([PROBE], [PROBE], NO_LIMIT).types
+        highest = max(map(max, types))
+        count = self._network.type_count
+        if count and highest >= count:
+            raise UnsupportedModelError(
+                f"a token type {highest:,}, with vectors of {count:,} types"
+            )
 
     def score(
         self,
@@ -275,6 +287,7 @@ def load_cross_encoder(
     if model.weights != manifest["weights"]:
         raise _FORM.altered(folder, "weights of another SHA-256")
     max_length = manifest["max_length"]
+    _require_window(model, max_length)
     computing = EncoderSettings(backend=backend, dtype=dtype)
     light = _load_light(model, max_length, device, computing, _read_own_head)
     if light is not None:
@@ -282,6 +295,15 @@ def load_cross_encoder(
     backbone = Backbone(model, device, dtype)
     head = read_head(folder, backbone.width).to(backbone.device).eval()
     return CrossEncoder(backbone, head, max_length, dtype)
+
+
+def _require_window(folder: ModelFolder, window: int) -> None:
+    """Raise ModelError for a window without room for both texts."""
+    if window < SHORTEST_WINDOW:
+        raise ModelError(
+            f"{folder.path}: expected a window of {SHORTEST_WINDOW} word pieces or more, found "
+            f"{window}; copy, download or save the model again"
+        )
 
 
 def _load_light(
@@ -386,6 +408,7 @@ def load_classifier(
         folder, device, dtype, auto=f"AutoModel{TASK}" if chain is None else "AutoModel"
     )
     window = min(window, backbone.max_length)
+    _require_window(folder, window)
     if chain is None:
         model: CrossEncoder = Classifier(backbone, function, window, dtype)
     else:

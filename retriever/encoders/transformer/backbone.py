@@ -14,6 +14,7 @@ from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.four_bits import is_four_bit, load_four_bit
 from retriever.encoders.transformer.tokenizer import PairTokenizer, find_special_tokens
 from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT, PROBE
+from retriever.encoders.transformer.tokenizer_file import check_tokenizer_file
 from retriever.errors import ConfigError, ModelError, require_torch
 
 if TYPE_CHECKING:
@@ -339,7 +340,7 @@ def _load_pretrained(
     try:
         with _quiet_transformers():
             tokenizer, model, report = load(folder, auto, settings, **options)
-    except MemoryError:
+    except (MemoryError, ModelError):
         raise
     except Exception as error:
         # The libraries raise various errors for damaged files.
@@ -362,6 +363,7 @@ def _load_files(
 
     # Never run code that comes with a model; without this, transformers would ask.
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    check_tokenizer_file(folder.path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder.path, **local)
     model, report = getattr(transformers, auto).from_pretrained(
         folder.path, use_safetensors=True, **local, **options, **settings

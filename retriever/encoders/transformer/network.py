@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from retriever.encoders.transformer.tensors import (
     Floats,
+    MisfitError,
     Tensor,
     Tensors,
     UnsupportedModelError,
@@ -24,6 +25,11 @@ from retriever.encoders.transformer.tensors import (
 )
 
 Integers = NDArray[np.int64]
+# Most positions of a text. Tables of rotations and distances have one or two rows for each.
+MOST_POSITIONS = 2**17
+# Largest number of a configuration.
+_LARGEST_NUMBER = 10**12
+_IN_NUMBER_TYPES = "in float32, float16, bfloat16 or 4 bits"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,9 +105,14 @@ class Network(ABC):
         """Number of layers."""
 
     @property
+    def type_count(self) -> int:
+        """Number of token types; 0 without any."""
+        return 0
+
+    @property
     def has_types(self) -> bool:
         """Whether the forward pass reads `NetworkInputs.types`."""
-        return False
+        return self.type_count > 0
 
     @abstractmethod
     def hidden_states(self, operations: Operations, inputs: NetworkInputs) -> Iterator[Any]:
@@ -116,7 +127,8 @@ class WeightsReader:
     """The tensors and the configuration of a model, read with checks.
 
     Raises:
-        UnsupportedModelError: for a tensor or a key that is missing or has an unexpected form.
+        UnsupportedModelError: for a tensor or a key that is missing.
+        MisfitError: for a tensor or a key of an unexpected form.
     """
 
     def __init__(self, tensors: Tensors, config: Mapping[str, Any]) -> None:
@@ -129,15 +141,16 @@ class WeightsReader:
         """Set the prefix to what precedes `name` in the first tensor that ends with it."""
         full_name = next((tensor for tensor in self.tensors if tensor.endswith(name)), None)
         if full_name is None:
-            raise UnsupportedModelError(f"no tensor {name}")
+            raise UnsupportedModelError(f"no tensor {name} {_IN_NUMBER_TYPES}")
         self.prefix = full_name.removesuffix(name)
 
     def table(self, name: str, width: int) -> Tensor:
-        """Return a (rows, width) table, not converted."""
+        """Return a (rows, width) table, not converted. It has a row or more."""
         tensor = self.tensors.get(self.prefix + name)
-        if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != width:
-            shape = None if tensor is None else tensor.shape
-            raise UnsupportedModelError(f"{name}: expected width {width}, found {shape}")
+        if tensor is None:
+            raise UnsupportedModelError(f"no tensor {name} {_IN_NUMBER_TYPES}")
+        if len(tensor.shape) != 2 or tensor.shape[1] != width or not len(tensor):
+            raise MisfitError(f"{name}: expected rows of width {width}, found {tensor.shape}")
         return tensor
 
     def affine(self, name: str, *shape: int) -> Affine:
@@ -145,24 +158,44 @@ class WeightsReader:
         weight = self.tensors.get(f"{self.prefix}{name}.weight")
         bias = self.tensors.get(f"{self.prefix}{name}.bias")
         shapes = [None if tensor is None else tensor.shape for tensor in (weight, bias)]
-        if weight is None or shapes[0] != shape or shapes[1] not in (None, shape[:1]):
-            raise UnsupportedModelError(f"{name}: expected shape {shape}, found {shapes}")
+        if weight is None:
+            raise UnsupportedModelError(f"no tensor {name}.weight {_IN_NUMBER_TYPES}")
+        if shapes[0] != shape or shapes[1] not in (None, shape[:1]):
+            raise MisfitError(
+                f"{name}: expected weights of shape {shape}, found {shapes[0]} and biases of "
+                f"shape {shapes[1]}"
+            )
         return Affine(name, weight, None if bias is None else to_values(bias))
 
     def size(self, *keys: str) -> int:
         """Return the positive number of the first key that the configuration has."""
         for key in keys:
             value = self.config.get(key)
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                return value
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise MisfitError(f"{key}: expected a number of 1 or more, found {value!r:.40}")
+            return value
         raise UnsupportedModelError(f"{keys[0]}: expected a number of 1 or more in config.json")
 
+    def depth(self, *keys: str) -> int:
+        """Return the number of layers, each of which has tensors of its own."""
+        depth = self.size(*keys)
+        if depth > len(self.tensors):
+            raise MisfitError(f"{depth:,} layers, found {len(self.tensors):,} tensors")
+        return depth
+
     def number(self, key: str, default: float) -> float:
-        """Return the number of a key of the configuration."""
+        """Return the number of a key of the configuration, 0 or more."""
         value = self.config.get(key, default)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise UnsupportedModelError(f"{key}: expected a number, found {value!r:.40}")
-        return float(value)
+        return check_number(key, value)
+
+    def whole_number(self, key: str, default: int, least: int = 0) -> int:
+        """Return the whole number of a key of the configuration, `least` or more."""
+        number = self.number(key, default)
+        if number < least or number != int(number):
+            raise MisfitError(f"{key}: expected a whole number from {least}, found {number:.6g}")
+        return int(number)
 
     def require(self, **values: Any) -> None:
         """Refuse a model whose configuration has another value of a key; a key may be missing."""
@@ -171,3 +204,11 @@ class WeightsReader:
                 raise UnsupportedModelError(
                     f"{key}: expected {value!r}, found {self.config[key]!r:.40}"
                 )
+
+
+def check_number(key: str, value: Any) -> float:
+    """Return a value of the configuration as a float; refuse all but finite numbers from 0."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= _LARGEST_NUMBER:
+        raise MisfitError(f"{key}: expected a number of 0 or more, found {value!r:.40}")
+    return float(value)

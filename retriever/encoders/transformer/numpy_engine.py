@@ -79,7 +79,9 @@ class NumPyEngine:
             if types is not None:
                 batch_types = np.asarray(types[row], np.int64)[None]
             # One call at a time, since the number of threads is global in the library.
-            with _BLAS_LOCK, _blas_controller().limit(limits=1):
+            # Numbers that overflow are found in the vectors.
+            quiet = np.errstate(over="ignore", invalid="ignore")
+            with _BLAS_LOCK, _blas_controller().limit(limits=1), quiet:
                 inputs = NetworkInputs(
                     network.words[batch], network.position_rows(batch), batch_types
                 )

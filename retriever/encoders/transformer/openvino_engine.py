@@ -32,9 +32,9 @@ from retriever.encoders.computing import scale_to_unit, token_batches
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.network import Affine, Network, NetworkInputs
 from retriever.encoders.transformer.numpy_engine import HiddenStates, NumPyEngine
-from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError, map_arrays
+from retriever.encoders.transformer.tensors import Floats, map_arrays
 from retriever.encoders.transformer.tokenizer import PairTokenizer
-from retriever.errors import StorageError
+from retriever.errors import ModelError, StorageError
 from retriever.files import default_cache
 
 _SENTENCES = Path(__file__).with_name("calibration.txt")
@@ -92,7 +92,7 @@ def calibrate(network: Network, identity: str, tokenizer: PairTokenizer, window:
     """Measure the ranges of a model, or read them from the cache."""
     texts = calibration_texts()
     file = _cache_file("int8", [str(_FORMAT), identity, *texts])
-    with suppress(UnsupportedModelError):
+    with suppress(ModelError):
         return map_arrays(file)
     ranges = measure_ranges(network, tokenizer.tokenize(texts, min(window, _WINDOW)))
     _write_cache(file, ranges)
@@ -142,7 +142,7 @@ def least_cosine(
     """
     sentences = _SENTENCES.read_text(encoding="utf-8").splitlines()
     file = _cache_file("cosines", [identity, *sentences])
-    with suppress(UnsupportedModelError, KeyError):
+    with suppress(ModelError, KeyError):
         return float(map_arrays(file)["cosine"][0])
     first, second = map(scale_to_unit, encode_with_both(sentences))
     cosine = (first * second).sum(axis=1).min(keepdims=True)

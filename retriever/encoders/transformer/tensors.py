@@ -6,6 +6,7 @@ The format of the files: eight bytes with the length of the header, the header i
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
@@ -15,14 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.model_folders import ModelFolder, read_json
+from retriever.encoders.model_folders import (
+    HEADER_LENGTH,
+    LARGEST_HEADER,
+    MALFORMED,
+    ModelFolder,
+    read_json,
+)
 from retriever.errors import ModelError
 
 Floats = NDArray[np.float32]
 _WEIGHTS_FILE = "model.safetensors"
 # Names the file of each tensor, where a model has several files.
+_ENDING = ".safetensors"
 _FILES_INDEX = "model.safetensors.index.json"
-_HEADER_LENGTH = 8
+REMEDY = "copy, download or save the model again"
 # Bits of a float32 below those of a bfloat16.
 _BFLOAT16_SHIFT = 16
 # Endings of the two tensors of a matrix in 4 bits.
@@ -36,6 +44,10 @@ _FOUR_BIT_ZERO = np.int8(8)
 
 class UnsupportedModelError(Exception):
     """Raised for a model that the backends without torch do not support."""
+
+
+class MisfitError(Exception):
+    """Raised for weights and a configuration that no backend can run together."""
 
 
 class StoredTensor(ABC):
@@ -132,38 +144,71 @@ def read_tensors(folder: ModelFolder) -> dict[str, Tensor]:
     path = folder.path
     if (path / _WEIGHTS_FILE).is_file() or not (path / _FILES_INDEX).is_file():
         return map_tensors(path / _WEIGHTS_FILE)
-    try:
-        file_of: dict[str, str] = read_json(path / _FILES_INDEX)["weight_map"]
-        files = sorted(set(file_of.values()))
-        # A name with a folder would lead out of the model.
-        if any(Path(name).name != name for name in files):
-            raise UnsupportedModelError(f"{path / _FILES_INDEX}: a file outside the folder")
-    except (LookupError, TypeError, AttributeError, ModelError) as error:
-        raise UnsupportedModelError(f"{path / _FILES_INDEX}: {error!r}") from error
     tensors: dict[str, Tensor] = {}
-    for name in files:
-        tensors |= map_tensors(path / name)
+    for name in _read_file_names(path / _FILES_INDEX):
+        tensors_of_file = map_tensors(path / name)
+        repeated = tensors.keys() & tensors_of_file.keys()
+        if repeated:
+            raise ModelError(
+                f"{path / name}: expected each tensor in one file, found {min(repeated):.80} in "
+                f"another one too; {REMEDY}"
+            )
+        tensors |= tensors_of_file
     return tensors
 
 
+def _read_file_names(index: Path) -> list[str]:
+    """Return the names of the weights' files, which the digest of the model covers."""
+    try:
+        file_of: dict[str, str] = read_json(index)["weight_map"]
+        names = sorted(set(file_of.values()))
+        foreign = [
+            name for name in names if Path(name).name != name or Path(name).suffix != _ENDING
+        ]
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"{index}: expected the file of each tensor under weight_map ({error!r:.120}); {REMEDY}"
+        ) from error
+    if foreign:
+        raise ModelError(
+            f"{index}: expected files *{_ENDING} in the folder, found {foreign[0]!r:.80}; {REMEDY}"
+        )
+    return names
+
+
 def map_tensors(path: Path) -> dict[str, Tensor]:
-    """Map the floating-point tensors of a safetensors file into memory, by name."""
+    """Map the floating-point tensors of a safetensors file into memory, by name.
+
+    Raises:
+        ModelError: the file is missing or damaged.
+    """
     arrays: dict[str, NDArray[Any]] = {}
     try:
         data: NDArray[np.uint8] = np.memmap(path, np.uint8, "c")
-        start = _HEADER_LENGTH + int(data[:_HEADER_LENGTH].view("<u8")[0])
-        header = json.loads(bytes(data[_HEADER_LENGTH:start]))
+        start = HEADER_LENGTH + int(data[:HEADER_LENGTH].view("<u8")[0])
+        if start > min(len(data), LARGEST_HEADER):
+            raise ValueError(f"a header of {start:,} bytes in a file of {len(data):,}")
+        header = json.loads(bytes(data[HEADER_LENGTH:start]))
         for name, entry in header.items():
             if name != "__metadata__" and entry["dtype"] in _NUMBER_TYPES:
-                first, last = entry["data_offsets"]
-                part = np.asarray(data[start + first : start + last])
-                numbers = part.view(_NUMBER_TYPES[entry["dtype"]]).reshape(entry["shape"])
-                arrays[name] = numbers
+                arrays[name] = _map_array(data[start:], entry)
         return _convert_tensors(arrays)
-    except (AttributeError, LookupError, ValueError, TypeError, OSError) as error:
-        raise UnsupportedModelError(f"{path}: {error!r}") from error
-    except (RecursionError, ArithmeticError, MemoryError) as error:
-        raise UnsupportedModelError(f"{path}: its header is damaged ({error!r})") from error
+    except (*MALFORMED, OSError, MemoryError) as error:
+        raise ModelError(
+            f"{path}: expected a whole file of safetensors, found {error!r:.160}; {REMEDY}"
+        ) from error
+
+
+def _map_array(data: NDArray[np.uint8], entry: Mapping[str, Any]) -> NDArray[Any]:
+    """Return the numbers of an entry in a header, without a copy."""
+    dtype = np.dtype(_NUMBER_TYPES[entry["dtype"]])
+    shape = tuple(entry["shape"])
+    first, last = entry["data_offsets"]
+    if not all(type(number) is int and number >= 0 for number in (*shape, first, last)):
+        raise ValueError(f"shape {shape}, offsets {first}, {last}")
+    if last > len(data) or last - first != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"shape {shape}, bytes {first:,} to {last:,} of {len(data):,}")
+    return np.asarray(data[first:last]).view(dtype).reshape(shape)
 
 
 def _convert_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:

@@ -53,6 +53,10 @@ def _find_token(special_ids: Sequence[tuple[int, int]], token_id: int | None) ->
     return next((position for position, id_ in special_ids if id_ == token_id), None)
 
 
+# Most special tokens around a text. A few of them leave room for a text in every window.
+_MOST_SPECIAL_TOKENS = 6
+
+
 @dataclass(frozen=True, slots=True)
 class PiecePairs:
     """Pairs of texts as word pieces with token types, and the number of pairs that were cut."""
@@ -127,6 +131,8 @@ class Tokenizer(PairTokenizer):
         special_count = self.special.before + self.special.after
         if not bare.ids or len(whole.ids) != special_count + len(bare.ids) or any(whole.type_ids):
             raise UnsupportedModelError("a tokenizer with other parts around a text than tokens")
+        if special_count > _MOST_SPECIAL_TOKENS:
+            raise UnsupportedModelError(f"a tokenizer with {special_count:,} tokens around a text")
 
     def tokenize(self, texts: Sequence[str], max_length: int | None = None) -> list[list[int]]:
         """Return the ids of each text with special tokens, cut to `max_length` ids."""

@@ -25,6 +25,8 @@ NO_LIMIT = 10**9
 PROBE = "a"
 PAIR_PROBE = ("a", "a")
 Settings = Mapping[str, Any]
+# Most characters of a word that WordPiece divides, which takes the square of their number.
+_LONGEST_WORD = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,9 @@ def check_model(
 ) -> None:
     """Refuse a random model, and one that differs from the model that its class builds."""
     name = type(model).__name__
+    longest_word = outline.get("max_input_chars_per_word", 0)
+    if longest_word > _LONGEST_WORD:
+        raise UnsupportedModelError(f"a tokenizer of words of {longest_word:,} characters")
     if getattr(model, "dropout", None) or outline.get("alpha") or outline.get("nbest_size"):
         raise UnsupportedModelError("a tokenizer that divides words at random")
     if kind is None:

@@ -5,19 +5,23 @@ part of the file; see `tokenizer_classes`. A file is accepted if transformers 5 
 tokenizer of it. Otherwise torch takes over.
 
 Regular expressions are accepted only if they are known. The library that matches them backtracks,
-so an unknown expression can run for hours.
+so an unknown expression can run for hours. Parts that lengthen a text are accepted once: in a row,
+each would multiply its length.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retriever.encoders.model_folders import ModelFolder, read_json
+from retriever.encoders.model_folders import MALFORMED, ModelFolder, read_json
 from retriever.encoders.settings import SHORTEST_WINDOW
+from retriever.encoders.transformer.character_map import check_character_map
 from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.encoders.transformer.tokenizer_classes import (
     NO_LIMIT,
@@ -49,6 +53,12 @@ _KNOWN_EXPRESSIONS = (
     _CONTRACTIONS + r"|\p{N}" + _SYMBOLS_AND_SPACES,
     " {2,}",
 )
+# Most parts of a normalizer and a pre-tokenizer, and those that lengthen a text.
+_MOST_PARTS = 50
+_LENGTHENING_PARTS = ("ByteLevel", "Precompiled")
+# Most parts of a post-processor, which repeats a text for each, and most added tokens.
+_MOST_PROCESSOR_PARTS = 200
+_MOST_ADDED_TOKENS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +77,9 @@ def read_tokenizer(folder: ModelFolder) -> LoadedTokenizer:
     """Return the tokenizer of a folder.
 
     Raises:
-        UnsupportedModelError: transformers would make another tokenizer, or the file is damaged.
-        ModelError: the vocabulary has no piece for unknown words.
+        UnsupportedModelError: transformers would make another tokenizer.
+        ModelError: the file is damaged, or has no piece for unknown words.
     """
-    import tokenizers
-
     path = folder.path / _FILE
     if not path.is_file():
         raise UnsupportedModelError("no tokenizer.json")
@@ -80,8 +88,11 @@ def read_tokenizer(folder: ModelFolder) -> LoadedTokenizer:
         kind = find_class(settings, folder.config)
         if kind is not None:
             settings = {**kind.defaults, **settings}
-        file, highest_id = _read_outline(path)
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        file = read_json(path)
+        # Before the library reads the file, since it normalizes added tokens.
+        _check_file(path, file)
+        tokenizer = _read_file(path)
+        highest_id = _take_vocabulary(path, file)
         _check_direction(settings, tokenizer)
         roles = _read_roles(settings, kind, tokenizer)
         _check_added_tokens(folder.path, settings, file["added_tokens"], roles, tokenizer)
@@ -118,12 +129,11 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _read_outline(path: Path) -> tuple[dict[str, Any], int]:
-    """Read a file without its vocabulary, and the highest id of the vocabulary.
+def _take_vocabulary(path: Path, file: dict[str, Any]) -> int:
+    """Remove the vocabulary from a file, and return its highest id.
 
     The text of the piece for unknown words of a Unigram is put under ``unk_token``.
     """
-    file: dict[str, Any] = read_json(path)
     model = file["model"]
     model.pop("merges", None)
     vocabulary = model.pop("vocab")
@@ -132,14 +142,73 @@ def _read_outline(path: Path) -> tuple[dict[str, Any], int]:
         if not 0 <= unknown_id < len(vocabulary):
             raise UnsupportedModelError(f"{path}: no piece {unknown_id} for unknown words")
         model["unk_token"] = vocabulary[unknown_id][0]
-        return file, len(vocabulary) - 1
+        return len(vocabulary) - 1
     unknown = model.get("unk_token")
     if unknown is not None and unknown not in vocabulary:
         raise ModelError(
             f"{path}: expected the piece {unknown!r:.60} for unknown words in its vocabulary, "
             "found none"
         )
-    return file, int(max(vocabulary.values()))
+    return int(max(vocabulary.values()))
+
+
+def check_tokenizer_file(folder: Path) -> None:
+    """Raise ModelError for a tokenizer.json that would end the process or fill the memory.
+
+    No library checks this. A folder without the file is accepted.
+    """
+    path = folder / _FILE
+    _check_file(path, read_json(path, {}))
+
+
+def _check_file(path: Path, file: Any) -> None:
+    try:
+        _check_parts_of_file(file)
+    except MALFORMED as error:
+        raise ModelError(
+            f"{path}: the tokenizer cannot be used ({error}); copy, download or save the model "
+            "again"
+        ) from error
+
+
+def _read_file(path: Path) -> Any:
+    """Return the tokenizer of a file, not yet checked against the settings beside it."""
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:
+        # The library raises the base class.
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"{path}: the tokenizer cannot be read ({reason:.240}); copy, download or save the "
+            "model again"
+        ) from error
+
+
+def _check_parts_of_file(file: Settings) -> None:
+    """Raise ValueError for parts that take memory or time out of proportion to a text."""
+    kinds: Counter[str] = Counter()
+    for part in (file.get("normalizer"), file.get("pre_tokenizer")):
+        for node in _nodes(part or {}):
+            kinds[str(node.get("type"))] += 1
+            characters = node.get("precompiled_charsmap")
+            if characters is not None:
+                check_character_map(_decode_characters(characters))
+    if kinds.total() > _MOST_PARTS:
+        raise ValueError(f"{kinds.total():,} parts, expected at most {_MOST_PARTS}")
+    if any(kinds[kind] > 1 for kind in _LENGTHENING_PARTS):
+        raise ValueError("parts in a row that lengthen a text")
+    if sum(1 for _ in _nodes(file.get("post_processor"))) > _MOST_PROCESSOR_PARTS:
+        raise ValueError(f"more than {_MOST_PROCESSOR_PARTS} parts of its post-processor")
+    added_tokens = len(file.get("added_tokens") or ())
+    if added_tokens > _MOST_ADDED_TOKENS:
+        raise ValueError(f"{added_tokens:,} added tokens, expected at most {_MOST_ADDED_TOKENS:,}")
+
+
+def _decode_characters(stored: str | list[int]) -> bytes:
+    """Return the bytes of a table of characters, in base64 or as numbers."""
+    return base64.b64decode(stored) if isinstance(stored, str) else bytes(stored)
 
 
 def _check_direction(settings: Settings, tokenizer: Any) -> None:
@@ -224,7 +293,8 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
     """Yield every JSON object in a value."""
     if isinstance(value, dict):
         yield value
-    for child in value.values() if isinstance(value, dict) else value:
+    children = value.values() if isinstance(value, dict) else value
+    for child in children if isinstance(value, dict | list) else ():
         if isinstance(child, dict | list):
             yield from _nodes(child)
 

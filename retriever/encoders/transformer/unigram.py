@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.encoders.model_folders import UNIGRAM_SETTINGS, ModelFolder, read_json
+from retriever.encoders.transformer.character_map import check_character_map
 from retriever.encoders.transformer.tokenizer import PairTokenizer
 from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT, WORD_START
 from retriever.errors import ModelError
@@ -228,6 +229,7 @@ class Vocabulary:
                 self.scores = tensors.get_tensor("unigram.scores").astype(np.float64)
                 self.characters = tensors.get_tensor("unigram.characters").tobytes()
             self._require_sound()
+            check_character_map(self.characters)
             self.normalizer = normalizers.Precompiled(self.characters)
         except Exception as error:
             # The libraries raise the base class.

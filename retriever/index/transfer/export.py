@@ -21,8 +21,9 @@ from indexes import Store, StoredDocument, View, open_store
 from indexes.files import GrowingArray, storage_errors, whole_files
 from retriever.documents.document import OUTLINE_NAME, Document, Fields
 from retriever.documents.passages import passage_text
+from retriever.encoders.computing import describe_unbounded, find_unbounded
 from retriever.encoders.spec import EncoderSpec
-from retriever.errors import ConfigError, SourceError, StorageError
+from retriever.errors import ConfigError, ModelError, SourceError, StorageError
 from retriever.search.opened import StoredSettings
 
 if TYPE_CHECKING:
@@ -158,7 +159,12 @@ def encode_to_file(
             for i, row in zip(long, cut, strict=True):
                 pieces[i] = row
             progress.window(len(window), 0)
-            vectors.append(encoder.encode_pieces(pieces, progress.encoded))
+            encoded = encoder.encode_pieces(pieces, progress.encoded)
+            row = find_unbounded(encoded)
+            if row is not None:
+                reason = describe_unbounded(encoded[row])
+                raise ModelError(f"document {window[row].id!r}: {reason}")
+            vectors.append(encoded)
             ids.writelines(
                 json.dumps(document.id, ensure_ascii=False) + "\n" for document in window
             )

@@ -12,15 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from retriever.encoders.transformer.architectures.post_norm import read_heads
+from retriever.encoders.transformer.architectures.post_norm import (
+    read_heads,
+    require_positions,
+)
 from retriever.encoders.transformer.network import (
     Affine,
     Network,
     NetworkInputs,
     Operations,
     WeightsReader,
+    check_number,
 )
-from retriever.encoders.transformer.tensors import Floats, Tensor, UnsupportedModelError
+from retriever.encoders.transformer.tensors import (
+    Floats,
+    MisfitError,
+    Tensor,
+    UnsupportedModelError,
+)
 
 _WORDS = "embeddings.tok_embeddings.weight"
 _GLOBAL = "full_attention"
@@ -120,6 +129,11 @@ def read(reader: WeightsReader) -> ModernBERTNetwork:
     reader.require(hidden_activation="gelu")
     reader.find_prefix(_WORDS)
     width = reader.size("hidden_size")
+    heads = read_heads(reader, width)
+    if width // heads % 2:
+        raise MisfitError(f"{heads} attention heads have an odd width, which cannot be rotated")
+    max_pieces = reader.size("max_position_embeddings")
+    require_positions(max_pieces)
     kinds = _layer_kinds(reader)
     return ModernBERTNetwork(
         words=reader.table(_WORDS, width),
@@ -128,40 +142,45 @@ def read(reader: WeightsReader) -> ModernBERTNetwork:
             _read_layer(reader, number, width, kind == _LOCAL) for number, kind in enumerate(kinds)
         ),
         final_norm=reader.affine("final_norm", width),
-        heads=read_heads(reader, width),
+        heads=heads,
         epsilon=reader.number("norm_eps", 1e-5),
         width=width,
-        max_pieces=reader.size("max_position_embeddings"),
-        local_reach=int(reader.number("local_attention", 128)) // 2,
+        max_pieces=max_pieces,
+        local_reach=reader.whole_number("local_attention", 128) // 2,
         bases={kind == _LOCAL: _read_base(reader, kind) for kind in (_GLOBAL, _LOCAL)},
     )
 
 
 def _layer_kinds(reader: WeightsReader) -> list[str]:
     """Return for each layer whether its attention is global or local."""
-    depth = reader.size("num_hidden_layers")
+    depth = reader.depth("num_hidden_layers")
     kinds = reader.config.get("layer_types")
     if kinds is None:
-        period = int(reader.number("global_attn_every_n_layers", 3))
+        period = reader.whole_number("global_attn_every_n_layers", 3, least=1)
         kinds = [_LOCAL if number % period else _GLOBAL for number in range(depth)]
-    if not isinstance(kinds, list) or len(kinds) != depth or not set(kinds) <= {_GLOBAL, _LOCAL}:
-        raise UnsupportedModelError(f"layer_types: expected {depth} of {_GLOBAL}, {_LOCAL}")
+    if not isinstance(kinds, list) or len(kinds) != depth:
+        raise MisfitError(f"layer_types: expected a list of {depth}")
+    if any(kind not in (_GLOBAL, _LOCAL) for kind in kinds):
+        raise UnsupportedModelError(f"layer_types: expected {_GLOBAL} and {_LOCAL} alone")
     return kinds
 
 
 def _read_base(reader: WeightsReader, kind: str) -> float:
     """Return the base of the rotations of a kind of layers."""
     key, default = _BASES[kind]
-    base = reader.number(key, default)
+    base = reader.config.get(key, default)
     rotations = reader.config.get("rope_parameters") or {}
     settings = rotations.get(kind) if isinstance(rotations, dict) else None
     if isinstance(settings, dict):
         base = settings.get("rope_theta", base)
         if settings.get("rope_type", "default") != "default":
             raise UnsupportedModelError(f"rope_type: found {settings['rope_type']!r:.40}")
-    if reader.config.get("rope_scaling") or not isinstance(base, int | float) or base <= 0:
-        raise UnsupportedModelError("rope_parameters: expected the default rotations")
-    return float(base)
+    if reader.config.get("rope_scaling"):
+        raise UnsupportedModelError("rope_scaling: expected the default rotations")
+    number = check_number("rope_theta", base)
+    if not number:
+        raise MisfitError("rope_theta: expected a number above 0, found 0")
+    return number
 
 
 def _read_layer(reader: WeightsReader, number: int, width: int, is_local: bool) -> PreNormLayer:

@@ -18,7 +18,7 @@ from retriever.encoders.transformer.architectures.post_norm import (
     read_layers,
 )
 from retriever.encoders.transformer.network import Integers, WeightsReader
-from retriever.encoders.transformer.tensors import to_values
+from retriever.encoders.transformer.tensors import MisfitError, to_values
 
 _PARTS = PARTS | {
     "query": "attention.attn.q",
@@ -42,6 +42,12 @@ def read(reader: WeightsReader) -> PostNormNetwork:
     heads = read_heads(reader, width)
     positions = read_embeddings(reader, "position", width)
     buckets = to_values(reader.table("encoder.relative_attention_bias.weight", heads))
+    max_pieces = len(positions) - _PADDING_ID - 1
+    if len(buckets) < _BUCKETS or max_pieces < 1:
+        raise MisfitError(
+            f"expected {_BUCKETS} distances and a position for each piece, found {len(buckets)} "
+            f"and {len(positions)} rows"
+        )
     return PostNormNetwork(
         words=reader.table(WORDS, width),
         positions=positions,
@@ -51,7 +57,7 @@ def read(reader: WeightsReader) -> PostNormNetwork:
         heads=heads,
         epsilon=reader.number("layer_norm_eps", 1e-12),
         width=width,
-        max_pieces=len(positions) - _PADDING_ID - 1,
+        max_pieces=max_pieces,
         padding=_PADDING_ID,
         by_distance=np.ascontiguousarray(buckets[distance_buckets(len(positions))].T),
     )

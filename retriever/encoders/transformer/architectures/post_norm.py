@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from retriever.encoders.transformer.network import (
+    MOST_POSITIONS,
     Affine,
     Integers,
     Network,
@@ -22,6 +23,7 @@ from retriever.encoders.transformer.network import (
 )
 from retriever.encoders.transformer.tensors import (
     Floats,
+    MisfitError,
     Tensor,
     UnsupportedModelError,
     to_values,
@@ -66,9 +68,9 @@ class PostNormNetwork(Network):
         return len(self.layers)
 
     @property
-    def has_types(self) -> bool:
-        """Whether the model has embeddings of token types."""
-        return self.types is not None
+    def type_count(self) -> int:
+        """Number of token types; 0 without any."""
+        return 0 if self.types is None else len(self.types)
 
     def position_rows(self, ids: Integers) -> Integers:
         """Return for (texts, pieces) ids the row in `positions` of each piece."""
@@ -120,7 +122,7 @@ def read_layers(
         "output_norm": (width,),
     }
     layers = []
-    for number in range(reader.size("num_hidden_layers", "n_layers")):
+    for number in range(reader.depth("num_hidden_layers", "n_layers")):
         parts = {
             part: reader.affine(f"{layer_name}.{number}.{name}", *shapes.get(part, (width, width)))
             for part, name in part_names.items()
@@ -133,10 +135,20 @@ def read_heads(reader: WeightsReader, width: int) -> int:
     """Return the number of attention heads, which divides the width."""
     heads = reader.size("num_attention_heads", "n_heads")
     if width % heads:
-        raise UnsupportedModelError(f"{heads} attention heads do not divide the width {width}")
+        raise MisfitError(f"{heads} attention heads do not divide the width {width}")
     return heads
+
+
+def require_positions(positions: int) -> None:
+    """Refuse a number of positions that tables of positions would take gigabytes for."""
+    if positions > MOST_POSITIONS:
+        raise UnsupportedModelError(
+            f"max_position_embeddings: expected at most {MOST_POSITIONS:,}, found {positions:,}"
+        )
 
 
 def read_embeddings(reader: WeightsReader, kind: str, width: int) -> Floats:
     """Return the (rows, width) embeddings of positions or token types."""
-    return to_values(reader.table(f"embeddings.{kind}_embeddings.weight", width))
+    table = reader.table(f"embeddings.{kind}_embeddings.weight", width)
+    require_positions(len(table))
+    return to_values(table)

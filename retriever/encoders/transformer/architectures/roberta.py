@@ -10,7 +10,7 @@ from dataclasses import replace
 from retriever.encoders.transformer.architectures import bert
 from retriever.encoders.transformer.architectures.post_norm import PostNormNetwork
 from retriever.encoders.transformer.network import WeightsReader
-from retriever.encoders.transformer.tensors import UnsupportedModelError
+from retriever.encoders.transformer.tensors import MisfitError
 
 # Id of the padding token where the configuration names none.
 _PADDING_ID = 1
@@ -19,10 +19,10 @@ _PADDING_ID = 1
 def read(reader: WeightsReader) -> PostNormNetwork:
     """Read a RoBERTa."""
     network = bert.read(reader)
-    padding = int(reader.number("pad_token_id", _PADDING_ID))
+    padding = reader.whole_number("pad_token_id", _PADDING_ID)
     max_pieces = network.max_pieces - padding - 1
-    if padding < 0 or max_pieces < 1:
-        raise UnsupportedModelError(
+    if max_pieces < 1:
+        raise MisfitError(
             f"pad_token_id: expected an id below {network.max_pieces}, found {padding}"
         )
     return replace(network, padding=padding, max_pieces=max_pieces)

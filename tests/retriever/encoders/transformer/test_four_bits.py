@@ -13,10 +13,10 @@ from transformers import BertConfig, BertModel
 from retriever.encoders import Encoder, find_model
 from retriever.encoders.transformer.tensors import (
     FourBitTensor,
-    UnsupportedModelError,
     map_tensors,
 )
 from retriever.encoders.transformer.unigram import Unigram
+from retriever.errors import ModelError
 
 TEXTS = [
     "query: what is the capital of France?",
@@ -80,7 +80,7 @@ def test_a_matrix_of_another_form_is_refused(change, stored, tmp_path):
     file = tmp_path / "model.safetensors"
     tensors = {name: np.array(array, order="C") for name, array in change(*stored).items()}
     save_file(tensors, file)
-    with pytest.raises(UnsupportedModelError):
+    with pytest.raises(ModelError, match="a whole file of safetensors"):
         map_tensors(file)
 
 
