@@ -324,11 +324,14 @@ def _activation_name(path: Path, function: str) -> str:
 def require_classifier(folder: ModelFolder) -> None:
     """Raise ModelError unless a model is a classifier of transformers with one label."""
     config = folder.config
-    architectures = config.get("architectures") or ["no architecture"]
-    if not str(architectures[0]).endswith(TASK):
+    architectures = config.get("architectures") or "no architecture"
+    if isinstance(architectures, list):
+        architectures = architectures[0]
+    if not str(architectures).endswith(TASK):
         raise ModelError(
             f"{folder.path}: expected a reranker's folder: of `retriever train`, or a CrossEncoder "
-            f"of sentence-transformers (...{TASK}), found {architectures[0]}; name another folder"
+            f"of sentence-transformers (...{TASK}), found "
+            f"{architectures!s:.60}; name another folder"
         )
     names = config.get("id2label")
     labels = len(names) if names and isinstance(names, dict) else config.get("num_labels", 2)

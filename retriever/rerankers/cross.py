@@ -187,6 +187,7 @@ class LightCrossEncoder:
         if self._pieces.special.cls not in (0, None):
             raise UnsupportedModelError("a [CLS] that does not begin a text")
         self._identity = folder.weights
+        self._path = folder.path
         self._dtype = computing.number_format
         self._require_types()
         self._head = read_head(folder, self._network.width)
@@ -201,8 +202,9 @@ class LightCrossEncoder:
         highest = max(map(max, types))
         count = self._network.type_count
         if count and highest >= count:
-            raise UnsupportedModelError(
-                f"a token type {highest:,}, with vectors of {count:,} types"
+            raise ModelError(
+                f"{self._path}: a pair has the token type {highest:,}, but the model has vectors "
+                f"of {count:,}; copy, download or save the model again"
             )
 
     def score(

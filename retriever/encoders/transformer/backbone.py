@@ -14,7 +14,7 @@ from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.four_bits import is_four_bit, load_four_bit
 from retriever.encoders.transformer.tokenizer import PairTokenizer, find_special_tokens
 from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT, PROBE
-from retriever.encoders.transformer.tokenizer_file import check_tokenizer_file
+from retriever.encoders.transformer.tokenizer_file import check_limit, check_tokenizer_file
 from retriever.errors import ConfigError, ModelError, require_torch
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Backbone(PairTokenizer):
         self.depth = int(model.config.num_hidden_layers)
         self.width = int(model.config.hidden_size)
         self.positions = _count_positions(model)
-        self.max_length = min(self.positions, int(self._tokenizer.model_max_length))
+        self.max_length = min(self.positions, check_limit(self._tokenizer.model_max_length))
         with _report_faults(folder.path):
             self.special = read_special_tokens(self._tokenizer)
         self.pads_left = self._tokenizer.padding_side == "left"
@@ -215,9 +215,20 @@ class Backbone(PairTokenizer):
         if self.special.types and not types:
             types = [self.special.token_types(length) for length in lengths]
         if types and "token_type_ids" in self._tokenizer.model_input_names:
+            self._require_types(types)
             padded = [list(row) + [0] * (longest - len(row)) for row in types]
             inputs["token_type_ids"] = torch.tensor(padded, device=self.device)
         return Batch(inputs, sizes, longest)
+
+    def _require_types(self, types: Sequence[Sequence[int]]) -> None:
+        """Raise ModelError for a token type that has no vector."""
+        count = getattr(self.model.config, "type_vocab_size", 0)
+        highest = max(map(max, types))
+        if count and highest >= count:
+            raise ModelError(
+                f"{self._path}: a text has the token type {highest:,}, but the model has vectors "
+                f"of {count:,}; copy, download or save the model again"
+            )
 
     def run(self, batch: Batch, layers: Collection[int], visit: Visit) -> None:
         """Compute hidden states up to the highest of `layers`; pass each to `visit`."""

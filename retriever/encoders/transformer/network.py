@@ -159,11 +159,12 @@ class WeightsReader:
         bias = self.tensors.get(f"{self.prefix}{name}.bias")
         shapes = [None if tensor is None else tensor.shape for tensor in (weight, bias)]
         if weight is None:
-            raise UnsupportedModelError(f"no tensor {name}.weight {_IN_NUMBER_TYPES}")
+            raise UnsupportedModelError(
+                f"{name}: expected shape {shape}, found no tensor {_IN_NUMBER_TYPES}"
+            )
         if shapes[0] != shape or shapes[1] not in (None, shape[:1]):
             raise MisfitError(
-                f"{name}: expected weights of shape {shape}, found {shapes[0]} and biases of "
-                f"shape {shapes[1]}"
+                f"{name}: expected shape {shape}, found {shapes[0]} and biases of shape {shapes[1]}"
             )
         return Affine(name, weight, None if bias is None else to_values(bias))
 

@@ -21,7 +21,6 @@ from typing import Any
 
 from retriever.encoders.model_folders import MALFORMED, ModelFolder, read_json
 from retriever.encoders.settings import SHORTEST_WINDOW
-from retriever.encoders.transformer.character_map import check_character_map
 from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.encoders.transformer.tokenizer_classes import (
     NO_LIMIT,
@@ -194,6 +193,8 @@ def _check_parts_of_file(file: Settings) -> None:
             kinds[str(node.get("type"))] += 1
             characters = node.get("precompiled_charsmap")
             if characters is not None:
+                from retriever.encoders.transformer.character_map import check_character_map
+
                 check_character_map(_decode_characters(characters))
     if kinds.total() > _MOST_PARTS:
         raise ValueError(f"{kinds.total():,} parts, expected at most {_MOST_PARTS}")
@@ -312,9 +313,16 @@ def _read_highest_special(tokenizer: Any) -> int:
 
 
 def _max_length(settings: Settings) -> int:
-    longest = settings.get("model_max_length", settings.get("max_len")) or NO_LIMIT
+    return check_limit(settings.get("model_max_length", settings.get("max_len")) or NO_LIMIT)
+
+
+def check_limit(longest: Any) -> int:
+    """Return the number of ids that the settings of a tokenizer allow for a text."""
     if not isinstance(longest, int | float) or not longest >= 1:
-        raise UnsupportedModelError(f"{longest!r:.40} as model_max_length")
+        raise ModelError(
+            f"{_SETTINGS_FILE}: expected a number of 1 or more as model_max_length, found "
+            f"{longest!r:.40}; copy, download or save the model again"
+        )
     return int(min(longest, NO_LIMIT))
 
 

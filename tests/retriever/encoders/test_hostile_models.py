@@ -353,3 +353,11 @@ def test_weights_that_are_no_numbers_are_named_at_the_first_text(kind, value, fo
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert "expected a vector of finite numbers" in refusal_of(folder, "::backend=numpy")
+
+
+@pytest.mark.parametrize("length", ["x", -1, 0.5])
+@pytest.mark.parametrize("settings", ["", "::backend=torch"])
+def test_longest_text_that_is_no_number_is_refused(length, settings, folders, tmp_path):
+    file = "tokenizer_config.json"
+    folder = changed(folders, tmp_path, "bert", file, model_max_length=length)
+    assert "as model_max_length" in refusal_of(folder, settings)

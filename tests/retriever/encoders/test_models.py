@@ -178,9 +178,12 @@ def without(part):
         ),
         (written("sentence_bert_config.json", '{"max_seq_length": 4}'), "40 pieces, found 4"),
         (edited(hidden_size="many"), "hidden_size"),
-        (edited(hidden_size=32), "have another shape"),
+        (edited(hidden_size=32), "expected rows of width 32, found (40, 16)"),
         *(
-            (lambda folder, size=size: os.truncate(folder / "model.safetensors", size), "cannot be")
+            (
+                lambda folder, size=size: os.truncate(folder / "model.safetensors", size),
+                "a whole file of safetensors",
+            )
             for size in (0, 4, 3000)
         ),
         (without("layer.1."), "16 tensors are missing, such as encoder.layer.1."),
