@@ -97,7 +97,7 @@ def _index_in_cache(
         for path in paths:
             CorpusReader([path])
         reader = CorpusReader(paths, on_error="skip", on_empty="yield")
-    if is_automatic(encoder):
+    if has_automatic_model(encoder):
         reader = reader or CorpusReader(paths, on_error="skip", on_empty="yield")
         decision = decide_model(place, reader, encoder, quiet=quiet)
         encoder = {**encoder, "model": decision.settings}
@@ -123,7 +123,7 @@ def _index_in_cache(
     return index
 
 
-def is_automatic(encoder: Mapping[str, Any]) -> bool:
+def has_automatic_model(encoder: Mapping[str, Any]) -> bool:
     """Return whether the keywords of an encoder have the model ``auto``."""
     if not encoder.get("model"):
         return False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from cli.index_access import decide_model, follow, is_automatic, watch_option
+from cli.index_access import decide_model, follow, has_automatic_model, watch_option
 from cli.index_options import IndexOptions, index_options
 from cli.options import (
     MINILM,
@@ -118,7 +118,7 @@ def index_command(
     started = time.monotonic()
     encoder_keywords = encoder.keywords()
     decision = None
-    if is_automatic(encoder_keywords):
+    if has_automatic_model(encoder_keywords):
         keywords = {**encoder_keywords, **_index_keywords(index_settings)}
         decision = decide_model(folder, reader, keywords, replaces=run.recreate, quiet=quiet)
         encoder_keywords["model"] = decision.settings

@@ -26,7 +26,7 @@ from retriever.errors import RetrieverError
 _HUB = "https://huggingface.co/"
 _MTEB = "https://github.com/embeddings-benchmark/mteb/blob/main/mteb/models/model_implementations/"
 _KERAS = "https://keras.io/keras_hub/api/models/modern_bert/modern_bert_text_embedder/"
-_SEARCHING = "Represent this sentence for searching relevant passages: "
+_SEARCH_PROMPT = "Represent this sentence for searching relevant passages: "
 _SNAPSHOT = re.compile("[0-9a-f]{40}")
 # The base model in the front matter of a card, alone or first in a list.
 _CARD_NAME = re.compile(
@@ -87,7 +87,7 @@ FAMILIES = (
         "bge-(small|base|large)-en",
         "BAAI/bge-base-en-v1.5",
         f"{_HUB}BAAI/bge-base-en-v1.5",
-        query=_SEARCHING,
+        query=_SEARCH_PROMPT,
         pooling="cls",
     ),
     ModelFamily(
@@ -114,7 +114,7 @@ FAMILIES = (
         "arctic-embed-(xs|s|m|l)(?!-(v2|long))",
         "Snowflake/snowflake-arctic-embed-m",
         f"{_HUB}Snowflake/snowflake-arctic-embed-m",
-        query=_SEARCHING,
+        query=_SEARCH_PROMPT,
         pooling="cls",
     ),
     ModelFamily(
@@ -152,20 +152,20 @@ FAMILIES = (
         "mxbai-embed-large",
         "mixedbread-ai/mxbai-embed-large-v1",
         f"{_HUB}mixedbread-ai/mxbai-embed-large-v1",
-        query=_SEARCHING,
+        query=_SEARCH_PROMPT,
         pooling="cls",
     ),
     ModelFamily(
         "mdbr-leaf-(ir|mt)",
         "MongoDB/mdbr-leaf-ir",
         f"{_MTEB}mdbr_models.py",
-        query=_SEARCHING,
+        query=_SEARCH_PROMPT,
     ),
     ModelFamily(
         "uae-large",
         "WhereIsAI/UAE-Large-V1",
         "https://github.com/SeanLee97/AnglE",
-        query=_SEARCHING,
+        query=_SEARCH_PROMPT,
         pooling="cls",
     ),
     ModelFamily(

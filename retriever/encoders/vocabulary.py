@@ -1,4 +1,4 @@
-"""Whether a word is a single piece of a model's vocabulary, without loading the model."""
+"""Look-up of words in a model's vocabulary, without loading the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from retriever.encoders.model_folders import UNIGRAM_SETTINGS, find_path
 from retriever.errors import RetrieverError
 
-# Byte-level pairs write a printed byte as its own character, and the others as those from 256 on.
+# Byte-level BPE writes a printed byte as its own character, and the others from U+0100 on.
 _PRINTED_BYTES = (*range(33, 127), *range(161, 173), *range(174, 256))
 _OTHER_BYTES = sorted(set(range(256)) - {*_PRINTED_BYTES})
 _BYTE_CHARACTERS = {byte: chr(byte) for byte in _PRINTED_BYTES} | {
@@ -18,7 +18,7 @@ _BYTE_CHARACTERS = {byte: chr(byte) for byte in _PRINTED_BYTES} | {
 
 
 def read_vocabulary(name: str) -> Callable[[str], bool]:
-    """Return a predicate: whether a word is a single piece. It is false without a vocabulary."""
+    """Return a function that tells whether a word is a single piece; without a file, none is."""
     with suppress(RetrieverError, ImportError, OSError):
         path = find_path(name)
         if (path / UNIGRAM_SETTINGS).is_file():

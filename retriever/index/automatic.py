@@ -1,7 +1,7 @@
 """Choose the encoder of a new index by its first passages: the model ``auto``.
 
-The default model is chosen where nearly all passages are English and their words known to it, else
-the multilingual model. A later run adds to the index with the model that was chosen first.
+The default model is chosen where nearly all passages are English and it knows their words, else the
+multilingual model. A later run adds to the index with the model that was chosen first.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ from retriever.encoders.settings import DEFAULT_MODEL, EncoderSettings, parse_en
 from retriever.errors import IndexLockedError
 from retriever.index.indexing.embedded_documents import ReadyDocument
 from retriever.index.indexing.passage_texts import passage_texts
-from retriever.search.fit import (
-    CHARACTERS,
-    DOUBTFUL_SHARE,
-    count_words,
-    is_foreign,
-)
+from retriever.search.fit import CHARACTERS, DOUBTFUL_SHARE, count_words, is_foreign
 from retriever.search.opened import IndexKeywords, IndexSettings, holds_documents
 from retriever.search.settings import MODEL_REASON
 
@@ -45,7 +40,7 @@ class ModelDecision(NamedTuple):
     """The encoder that ``auto`` stands for, and why."""
 
     settings: EncoderSettings
-    reason: str  # empty if the index has an encoder already
+    reason: str  # Empty if the index has an encoder already.
 
     def __str__(self) -> str:
         return f"model auto: {self.settings.model}, since {self.reason}"
@@ -70,7 +65,7 @@ def decide_model(
     Args:
         place: the index; one that holds documents keeps its encoder.
         documents: what `Index.add` takes, as a stream.
-        keywords: those of `Index.create`, with ``auto`` as `model`.
+        keywords: settings that `Index.create` takes, with ``auto`` as `model`.
         replaces: whether a new index takes the place of the old one.
 
     Returns:
@@ -78,7 +73,7 @@ def decide_model(
 
     Raises:
         MissingExtraError: the package of the default model, whose vocabulary decides, is missing.
-        What reading the documents raises.
+        RetrieverError: one of the first documents cannot be read.
     """
     requested = parse_encoder(keywords["model"])
     store = open_store(place)
@@ -88,7 +83,9 @@ def decide_model(
     settings = IndexSettings.of({key: keywords[key] for key in names if key in keywords})
     passages = _FirstPassages(Encoder.load(), settings.passages or PassageSettings())
     documents = _read_ahead(documents, passages.add)
-    model_name, reason = _decide(passages.texts[:_PASSAGES], passages.encoder, settings.analyzer)
+    model_name, reason = _choose_model(
+        passages.texts[:_PASSAGES], passages.encoder, settings.analyzer
+    )
     return ModelDecision(replace(requested, model=model_name), reason), documents
 
 
@@ -124,10 +121,10 @@ def _read_ahead(documents: AnyDocuments, is_enough: Callable[[Document], bool]) 
     return chain(ahead, stream)
 
 
-def _decide(
+def _choose_model(
     texts: Sequence[str], encoder: Encoder, settings: AnalyzerSettings | None
 ) -> tuple[str, str]:
-    """Return the model for a corpus with these passages, and the reason."""
+    """Choose the model for a corpus with these first passages, and say why."""
     analyzer = Analyzer(settings)
     passages = 0
     foreign = 0
@@ -135,7 +132,7 @@ def _decide(
     for text in texts:
         beginning = text[:CHARACTERS]
         count = count_words(encoder, analyzer, beginning)
-        # Numbers are of no language.
+        # Numbers have no language.
         passages += count.words > 0
         if count.words and is_foreign(analyzer, beginning):
             foreign += 1

@@ -71,22 +71,22 @@ class BackboneSharing:
 
     def __init__(self) -> None:
         # By the SHA-256 of the weights.
-        self._light: dict[str, LightBackbone] = {}
-        self._in_torch: dict[tuple[str, Dtype], SharedBackbone] = {}
+        self._light_backbones: dict[str, LightBackbone] = {}
+        self._torch_backbones: dict[tuple[str, Dtype], SharedBackbone] = {}
 
     def light(self, folder: ModelFolder) -> LightBackbone:
-        """Return the backbone of a model without torch.
+        """Return the shared backbone of a model without torch, made on first use.
 
         Raises:
             UnsupportedModelError: only torch runs the model.
         """
-        if folder.weights not in self._light:
-            self._light[folder.weights] = LightBackbone(folder)
-        return self._light[folder.weights]
+        if folder.weights not in self._light_backbones:
+            self._light_backbones[folder.weights] = LightBackbone(folder)
+        return self._light_backbones[folder.weights]
 
     def in_torch(self, folder: ModelFolder, device: str | None, dtype: Dtype) -> SharedBackbone:
-        """Return the backbone of a model in torch."""
+        """Return the shared backbone of a model in torch, made on first use."""
         key = (folder.weights, dtype)
-        if key not in self._in_torch:
-            self._in_torch[key] = SharedBackbone(folder, device, dtype)
-        return self._in_torch[key]
+        if key not in self._torch_backbones:
+            self._torch_backbones[key] = SharedBackbone(folder, device, dtype)
+        return self._torch_backbones[key]

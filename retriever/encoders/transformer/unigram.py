@@ -1,4 +1,4 @@
-"""Unigram tokenization of XLM-RoBERTa, with a trie that is read from the model's file.
+"""Unigram tokenization of XLM-RoBERTa, with a trie of pieces from the model's file.
 
 Source: Kudo 2018, Subword Regularization, Sec. 3.2. A word becomes the pieces with the highest sum
 of log probabilities. Ids and offsets equal those of XLMRobertaTokenizer in transformers.
@@ -60,7 +60,9 @@ class Unigram(PairTokenizer):
         from tokenizers import pre_tokenizers
 
         self._vocabulary = Vocabulary(folder.path)
-        self._begin, self._end, self._special_ids = self._vocabulary.read_special_tokens()
+        self._begin = self._vocabulary.begin
+        self._end = self._vocabulary.end
+        self._special_ids = self._vocabulary.special_ids
         self.highest_id = max(len(self._vocabulary.scores) - 1, *self._special_ids.values())
         longest_first = sorted(self._special_ids, key=len, reverse=True)
         self._special = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
@@ -141,7 +143,7 @@ class Unigram(PairTokenizer):
                     yield from _MARKED_WORD.findall(marked)
 
     def _divide(self, words: Iterable[str]) -> Mapping[str, WordDivision]:
-        """Return divisions that contain those of `words`."""
+        """Return the cached divisions of words; it has at least those of `words`."""
         if len(self._divisions) > _CACHED_WORDS:
             self._divisions = {}
         if not self._divisions:
@@ -215,7 +217,15 @@ def _to_codes(text: str) -> Integers:
 
 
 class Vocabulary:
-    """The trie of all pieces, their scores, and the table of replaced characters."""
+    """The trie of all pieces, their scores, special tokens, and the table of replaced characters.
+
+    Attributes:
+        scores: (pieces,) log probabilities.
+        characters: table of replaced characters, in the form of SentencePiece.
+        begin: id before a text.
+        end: id after a text.
+        special_ids: id of each special token by its text.
+    """
 
     def __init__(self, path: Path) -> None:
         from safetensors import safe_open
@@ -238,6 +248,7 @@ class Vocabulary:
                 "the model again"
             ) from error
         self._unknown_score = float(self.scores.min()) - _UNKNOWN_PENALTY
+        self._read_special_tokens()
 
     def _require_sound(self) -> None:
         shapes = [self._edges.shape, self._pieces.shape, self.scores.shape]
@@ -257,12 +268,12 @@ class Vocabulary:
         if not np.isfinite(self.scores).all():
             raise ValueError("a score that is not a number")
 
-    def read_special_tokens(self) -> tuple[int, int, dict[str, int]]:
-        """Return the ids around a text, and those of special tokens in it by their texts."""
+    def _read_special_tokens(self) -> None:
+        """Set the ids of special tokens, which the settings name."""
         path = self._path / UNIGRAM_SETTINGS
         settings = read_json(path)
         try:
-            special = dict(settings["special"])
+            special: dict[str, int] = dict(settings["special"])
             roles = [settings[role] for role in ("begin", "end", "unknown")]
         except (LookupError, TypeError, ValueError) as error:
             raise ModelError(f"{path}: {error!r}; copy or install the model again") from error
@@ -274,8 +285,8 @@ class Vocabulary:
                     f"{path}: expected ids below {len(self.scores):,}, found {id_!r:.40}; copy or "
                     "install the model again"
                 )
-        self._unknown = roles[2]
-        return roles[0], roles[1], special
+        self.begin, self.end, self._unknown = roles
+        self.special_ids = special
 
     def read_pieces(self) -> list[str]:
         """Return the text of each piece; empty for an id without one."""

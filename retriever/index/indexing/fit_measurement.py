@@ -12,12 +12,7 @@ from indexes import LANGUAGES
 from retriever.encoders.model_folders import BUNDLED, MULTILINGUAL_MODEL, bundled_name, find_path
 from retriever.errors import MissingExtraError, RetrieverError
 from retriever.index.indexing.passage_texts import stored_texts, text_digest
-from retriever.search.fit import (
-    LanguageFit,
-    PassageSample,
-    is_due,
-    measure_language_fit,
-)
+from retriever.search.fit import LanguageFit, PassageSample, is_due, measure_language_fit
 from retriever.search.settings import DEFAULT_WEIGHT, FIT
 from retriever.shell import install_command, program
 
