@@ -40,7 +40,7 @@ class ModelFamily(NamedTuple):
     """Encoders with the same settings.
 
     Attributes:
-        name: regular expression of the model's name in lower case, without its owner.
+        pattern: regular expression of the model's name in lower case, without its owner.
         card: model of the family, by its id on huggingface.co.
         source: page that names the settings.
         query: prompt of queries; empty if they need none.
@@ -49,7 +49,7 @@ class ModelFamily(NamedTuple):
         window: most word pieces of a text, special tokens and prompt included.
     """
 
-    name: str
+    pattern: str
     card: str
     source: str
     query: str = ""
@@ -186,7 +186,7 @@ FAMILIES = (
     ),
 )
 _PATTERNS = [
-    (re.compile(rf"(?<![a-z0-9])(?:{family.name})(?![a-z0-9])"), family) for family in FAMILIES
+    (re.compile(rf"(?<![a-z0-9])(?:{family.pattern})(?![a-z0-9])"), family) for family in FAMILIES
 ]
 
 

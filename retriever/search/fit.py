@@ -49,8 +49,8 @@ DOUBTFUL_SHARE = 0.1
 # An encoder does not know the language of a text from this share of unknown words.
 _UNKNOWN_SHARE = 0.25
 # Known and unknown passages have their own weights if each group has at least this number of
-# passages and this share of the sample, unless more passages lie between them, as in a corpus of
-# one half-known language.
+# passages and this share of the sample. If more passages lie between them, there is one weight, as
+# for a language that the encoder half knows.
 _GROUP = 8
 _GROUP_SHARE = 0.05
 # The fit is measured again when the number of passages has changed by this factor, or the share of

@@ -25,7 +25,7 @@ def load_four_bit(
     Args:
         folder: folder of the model.
         auto: name of the class in transformers that chooses the class of the model.
-        settings: values that replace those of config.json.
+        settings: values in place of the ones in config.json.
         options: options of `from_pretrained`.
     """
     import transformers

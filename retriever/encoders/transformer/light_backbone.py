@@ -89,7 +89,7 @@ class LightBackbone:
     ) -> Iterator[HiddenStates]:
         """Run texts, and yield the states of each batch; models share the last forward pass."""
         if not self.is_shared or sum(map(len, ids)) > SHARED_PIECES:
-            yield from self.engine(engine, dtype, layers).run(ids)
+            yield from self.load_engine(engine, dtype, layers).run(ids)
             return
         rows = [list(row) for row in ids]
         # A local variable, since another thread may replace the last pass.
@@ -97,7 +97,7 @@ class LightBackbone:
         if last_pass is None or not last_pass.has_states(engine, dtype, rows, set(layers)):
             self._last_pass = None
             all_layers = tuple(sorted(self._layers.union(layers)))
-            batches = list(map(_copy_states, self.engine(engine, dtype, all_layers).run(rows)))
+            batches = list(map(_copy_states, self.load_engine(engine, dtype, all_layers).run(rows)))
             last_pass = _ForwardPass(engine, dtype, rows, all_layers, batches)
             self._last_pass = last_pass
         places = [last_pass.layers.index(layer) for layer in layers]
@@ -105,18 +105,18 @@ class LightBackbone:
             states = [batch.states[place] for place in places]
             yield HiddenStates(batch.rows, batch.lengths, states)
 
-    def engine(
+    def load_engine(
         self, name: Engine, dtype: Dtype, layers: Sequence[int]
     ) -> NumPyEngine | OpenVINOEngine:
-        """Return an engine that computes hidden states, ascending."""
+        """Return an engine for ascending layers; OpenVINO's is made on first use."""
         return (
-            self.openvino(dtype, layers)
+            self.load_openvino(dtype, layers)
             if name == "openvino"
             else NumPyEngine(self.network, layers)
         )
 
-    def openvino(self, dtype: Dtype, layers: Sequence[int]) -> OpenVINOEngine:
-        """Return the engine of OpenVINO for a number format and hidden states, ascending."""
+    def load_openvino(self, dtype: Dtype, layers: Sequence[int]) -> OpenVINOEngine:
+        """Return the engine in OpenVINO for a number format and ascending layers."""
         key = (dtype, tuple(layers))
         with self._lock:
             # The threads of an engine do not survive a fork.

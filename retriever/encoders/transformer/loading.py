@@ -185,7 +185,7 @@ class LightModel(PieceModel):
         if engine_name == "torch":
             return self.in_torch().all_states(pieces)
         dtype = "float32" if dtype == "int8" else dtype
-        engine = self.backbone.engine(engine_name, dtype, range(self.depth + 1))
+        engine = self.backbone.load_engine(engine_name, dtype, range(self.depth + 1))
         states_of_texts: dict[int, Floats] = {}
         for batch in engine.run(pieces):
             for place, row in enumerate(batch.rows.tolist()):

@@ -134,7 +134,7 @@ class WeightsReader:
     def __init__(self, tensors: Tensors, config: Mapping[str, Any]) -> None:
         self.tensors = tensors
         self.config = config
-        # What stands before the names of the tensors, such as ``bert.``.
+        # The beginning of the tensors' names, such as ``bert.``.
         self.prefix = ""
 
     def find_prefix(self, name: str) -> None:

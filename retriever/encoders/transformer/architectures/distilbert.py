@@ -21,7 +21,7 @@ _PARTS = {
     "output": "ffn.lin2",
     "output_norm": "output_layer_norm",
 }
-# Of its layer norms; no key of the configuration names it.
+# Epsilon of the layer norms; no key of the configuration names it.
 _EPSILON = 1e-12
 
 

@@ -241,7 +241,7 @@ def test_threads_may_share_an_encoder_and_leave_the_matrix_library_as_it_was(bac
 )
 def test_few_texts_are_divided_among_the_cores(load, monkeypatch, lengths, most):
     backbone = load("bert", "backend=openvino")._model.backbone
-    engine = backbone.openvino("float32", [3])
+    engine = backbone.load_openvino("float32", [3])
     monkeypatch.setattr(engine, "_cores", 2)
     batches = list(engine.batches(lengths))
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
