@@ -3,10 +3,10 @@
     python examples/across_languages.py FOLDER FOLDER... [--models MODEL...] [--all]
 
 Each FOLDER holds corpus.jsonl, queries.test.jsonl and qrels.test.tsv of one language. Line by line
-they are translations of each other, as those of XQuAD. Questions of the first folder are asked over
-the passages of every folder, and those of every folder over the passages of the first one; with
-`--all`, each over each. The last column is the gain of the last model's embeddings over those of
-the first model, with its 95% interval. Titles are left out, since XQuAD has them in English.
+the folders are translations of each other, such as XQuAD's. Questions of the first folder are asked
+over the passages of every folder, and questions of every folder over the passages of the first one.
+With `--all`, each are asked over each. The last column is the gain of the last model over the first
+one in the mode dense, with its 95% interval. Titles are left out: XQuAD has them in English.
 """
 
 from __future__ import annotations
