@@ -29,7 +29,8 @@ from retriever.encoders.settings import SHORTEST_WINDOW, Backend, Dtype, Encoder
 from retriever.encoders.transformer.architectures.registry import read_network
 from retriever.encoders.transformer.backbone import Backbone, Batch
 from retriever.encoders.transformer.numpy_engine import ACTIVATION_FUNCTIONS, NumPyEngine
-from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrate
+from retriever.encoders.transformer.openvino_engine import OpenVINOEngine
+from retriever.encoders.transformer.quantization import calibrate
 from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError
 from retriever.encoders.transformer.tokenizer import PiecePairs, Tokenizer
 from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT, PROBE
@@ -73,7 +74,7 @@ _SCORE = {"activation_fn": "torch.nn.modules.linear.Identity"}
 
 
 class CrossEncoder:
-    """Scores pairs of texts; higher is better, in no fixed range.
+    """A scorer of pairs of texts; higher is better, in no fixed range.
 
     Attributes:
         max_length: window in word pieces of both texts together.
@@ -165,7 +166,11 @@ class ModularCrossEncoder(CrossEncoder):
 
 
 class LightCrossEncoder:
-    """Computes the scores of `CrossEncoder` without torch; may raise UnsupportedModelError."""
+    """A cross-encoder without torch, with the scores of `CrossEncoder`.
+
+    Raises:
+        UnsupportedModelError: only torch runs the model.
+    """
 
     def __init__(
         self,
@@ -177,28 +182,28 @@ class LightCrossEncoder:
         if computing.dtype == "float16":
             raise UnsupportedModelError("float16, which torch has for GPUs")
         # A pair is long, so NumPy is used only on request.
-        self._engine = engine_for(computing, MANY_PIECES)
-        if self._engine == "torch":
+        self._engine_name = engine_for(computing, MANY_PIECES)
+        if self._engine_name == "torch":
             raise UnsupportedModelError("OpenVINO is not installed")
         self._network = read_network(folder)
-        self._pieces = Tokenizer(folder)
-        if self._pieces.highest_id >= len(self._network.words):
+        self._tokenizer = Tokenizer(folder)
+        if self._tokenizer.highest_id >= len(self._network.words):
             raise UnsupportedModelError("a word piece that has no vector")
-        if self._pieces.special.cls not in (0, None):
+        if self._tokenizer.special.cls not in (0, None):
             raise UnsupportedModelError("a [CLS] that does not begin a text")
         self._identity = folder.weights
         self._path = folder.path
         self._dtype = computing.number_format
         self._require_types()
         self._head = read_head(folder, self._network.width)
-        self._runner: NumPyEngine | OpenVINOEngine | None = None
-        self.max_length = min(max_length, self._network.max_pieces, self._pieces.max_length)
+        self._engine: NumPyEngine | OpenVINOEngine | None = None
+        self.max_length = min(max_length, self._network.max_pieces, self._tokenizer.max_length)
         _require_window(folder, self.max_length)
         self.cut = 0
 
     def _require_types(self) -> None:
         """Raise ModelError unless the network has a vector for each token type of a pair."""
-        types = self._pieces.tokenize_pairs([PROBE], [PROBE], NO_LIMIT).types
+        types = self._tokenizer.tokenize_pairs([PROBE], [PROBE], NO_LIMIT).types
         highest = max(map(max, types))
         count = self._network.type_count
         if count and highest >= count:
@@ -214,25 +219,25 @@ class LightCrossEncoder:
         done: Callable[[int], object] = silent,
     ) -> NDArray[np.float32]:
         """Return scores; see `CrossEncoder.score`."""
-        pairs = self._pieces.tokenize_pairs(questions, passages, self.max_length)
+        pairs = self._tokenizer.tokenize_pairs(questions, passages, self.max_length)
         self.cut += pairs.cut
         scores = np.zeros(len(questions), np.float32)
-        for batch in self._load_runner().run(pairs.ids, pairs.types):
+        for batch in self._load_engine().run(pairs.ids, pairs.types):
             scores[batch.rows] = self._head.score(batch.states[0], batch.lengths)
             done(len(batch.rows))
         return scores
 
-    def _load_runner(self) -> NumPyEngine | OpenVINOEngine:
+    def _load_engine(self) -> NumPyEngine | OpenVINOEngine:
         """Return the engine of the last hidden state, made on first use."""
         depth = self._network.depth
-        if self._runner is None and self._engine == "numpy":
-            self._runner = NumPyEngine(self._network, [depth])
-        elif self._runner is None:
+        if self._engine is None and self._engine_name == "numpy":
+            self._engine = NumPyEngine(self._network, [depth])
+        elif self._engine is None:
             ranges = None
             if self._dtype == "int8":
-                ranges = calibrate(self._network, self._identity, self._pieces, self.max_length)
-            self._runner = OpenVINOEngine(self._network, [depth], self._dtype, ranges)
-        return self._runner
+                ranges = calibrate(self._network, self._identity, self._tokenizer, self.max_length)
+            self._engine = OpenVINOEngine(self._network, [depth], self._dtype, ranges)
+        return self._engine
 
 
 def write_cross_encoder(folder: Path, model: CrossEncoder, training: Mapping[str, Any]) -> None:

@@ -18,7 +18,8 @@ from retriever.encoders.model_folders import UNIGRAM_SETTINGS, ModelFolder
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.architectures.registry import read_network
 from retriever.encoders.transformer.numpy_engine import HiddenStates, NumPyEngine
-from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, calibrate
+from retriever.encoders.transformer.openvino_engine import OpenVINOEngine
+from retriever.encoders.transformer.quantization import calibrate
 from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.encoders.transformer.tokenizer import Tokenizer
 

@@ -47,8 +47,9 @@ from retriever.encoders.transformer.numpy_engine import (
     HiddenStates,
     NumPyEngine,
 )
-from retriever.encoders.transformer.openvino_engine import OpenVINOEngine, least_cosine
+from retriever.encoders.transformer.openvino_engine import OpenVINOEngine
 from retriever.encoders.transformer.piece_model import PieceModel
+from retriever.encoders.transformer.quantization import least_cosine
 from retriever.encoders.transformer.tensors import Floats, UnsupportedModelError
 from retriever.errors import ConfigError, MissingExtraError, ModelError, require_torch
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from retriever.encoders import Encoder, find_model
-from retriever.encoders.transformer import openvino_engine as int8
+from retriever.encoders.transformer import quantization as int8
 from retriever.encoders.transformer.architectures.registry import read_network
 from retriever.encoders.transformer.network import Affine
-from retriever.encoders.transformer.openvino_engine import (
+from retriever.encoders.transformer.quantization import (
     calibrate,
     calibration_texts,
     measure_ranges,
