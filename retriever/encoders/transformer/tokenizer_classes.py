@@ -64,18 +64,25 @@ def find_class(settings: Settings, config: Settings) -> TokenizerClass | None:
 
 
 def check_model(
-    outline: Settings, model: Any, kind: TokenizerClass | None, roles: Mapping[str, str]
+    stored_model: Settings,
+    model: Any,
+    tokenizer_class: TokenizerClass | None,
+    roles: Mapping[str, str],
 ) -> None:
     """Refuse a random model, and one that differs from the model that its class builds."""
     name = type(model).__name__
-    longest_word = outline.get("max_input_chars_per_word", 0)
+    longest_word = stored_model.get("max_input_chars_per_word", 0)
     if longest_word > _LONGEST_WORD:
         raise UnsupportedModelError(f"a tokenizer of words of {longest_word:,} characters")
-    if getattr(model, "dropout", None) or outline.get("alpha") or outline.get("nbest_size"):
+    if (
+        getattr(model, "dropout", None)
+        or stored_model.get("alpha")
+        or stored_model.get("nbest_size")
+    ):
         raise UnsupportedModelError("a tokenizer that divides words at random")
-    if kind is None:
+    if tokenizer_class is None:
         return
-    _require("model", name, kind.model)
+    _require("model", name, tokenizer_class.model)
     if name == "WordPiece":
         _require("piece for unknown words", model.unk_token, roles["unk_token"])
         _require("mark of parts", model.continuing_subword_prefix, "##")
@@ -87,10 +94,14 @@ def check_model(
         flags = (model.fuse_unk, model.byte_fallback, model.ignore_merges)
         _require("kind of byte pairs", flags, (False, False, False))
     else:
-        expected = outline["unk_id"] if kind.unknown_id is None else kind.unknown_id
-        _require("piece for unknown words", outline["unk_id"], expected)
-        _require("piece for unknown words", outline["unk_token"], roles["unk_token"])
-        _require("use of bytes", bool(outline.get("byte_fallback")), False)
+        expected = (
+            stored_model["unk_id"]
+            if tokenizer_class.unknown_id is None
+            else tokenizer_class.unknown_id
+        )
+        _require("piece for unknown words", stored_model["unk_id"], expected)
+        _require("piece for unknown words", stored_model["unk_token"], roles["unk_token"])
+        _require("use of bytes", bool(stored_model.get("byte_fallback")), False)
 
 
 def _require(part: str, stored: Any, expected: Any) -> None:

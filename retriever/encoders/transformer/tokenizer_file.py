@@ -84,30 +84,30 @@ def read_tokenizer(folder: ModelFolder) -> LoadedTokenizer:
         raise UnsupportedModelError("no tokenizer.json")
     try:
         settings = _read_settings(folder.path)
-        kind = find_class(settings, folder.config)
-        if kind is not None:
-            settings = {**kind.defaults, **settings}
+        tokenizer_class = find_class(settings, folder.config)
+        if tokenizer_class is not None:
+            settings = {**tokenizer_class.defaults, **settings}
         file = read_json(path)
         # Before the library reads the file, since it normalizes added tokens.
         _check_file(path, file)
         tokenizer = _read_file(path)
         highest_id = _take_vocabulary(path, file)
         _check_direction(settings, tokenizer)
-        roles = _read_roles(settings, kind, tokenizer)
+        roles = _read_roles(settings, tokenizer_class, tokenizer)
         _check_added_tokens(folder.path, settings, file["added_tokens"], roles, tokenizer)
         _check_parts(tokenizer)
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        check_model(file["model"], tokenizer.model, kind, roles)
-        if kind is not None:
-            kind.build(tokenizer, settings, roles)
+        check_model(file["model"], tokenizer.model, tokenizer_class, roles)
+        if tokenizer_class is not None:
+            tokenizer_class.build(tokenizer, settings, roles)
         return LoadedTokenizer(
             tokenizer,
             _max_length(settings),
             max(highest_id, _read_highest_special(tokenizer)),
             tokenizer.token_to_id(roles.get("cls_token", "")),
             tokenizer.token_to_id(roles.get("sep_token", "")),
-            _has_types(settings, kind),
+            _has_types(settings, tokenizer_class),
         )
     except (ModelError, UnsupportedModelError):
         raise
@@ -162,7 +162,7 @@ def check_tokenizer_file(folder: Path) -> None:
 
 def _check_file(path: Path, file: Any) -> None:
     try:
-        _check_parts_of_file(file)
+        _check_costs(file)
     except MALFORMED as error:
         raise ModelError(
             f"{path}: the tokenizer cannot be used ({error}); copy, download or save the model "
@@ -185,11 +185,11 @@ def _read_file(path: Path) -> Any:
         ) from error
 
 
-def _check_parts_of_file(file: Settings) -> None:
+def _check_costs(file: Settings) -> None:
     """Raise ValueError for parts that take memory or time out of proportion to a text."""
     kinds: Counter[str] = Counter()
     for part in (file.get("normalizer"), file.get("pre_tokenizer")):
-        for node in _nodes(part or {}):
+        for node in _json_objects(part or {}):
             kinds[str(node.get("type"))] += 1
             characters = node.get("precompiled_charsmap")
             if characters is not None:
@@ -200,7 +200,7 @@ def _check_parts_of_file(file: Settings) -> None:
         raise ValueError(f"{kinds.total():,} parts, expected at most {_MOST_PARTS}")
     if any(kinds[kind] > 1 for kind in _LENGTHENING_PARTS):
         raise ValueError("parts in a row that lengthen a text")
-    if sum(1 for _ in _nodes(file.get("post_processor"))) > _MOST_PROCESSOR_PARTS:
+    if sum(1 for _ in _json_objects(file.get("post_processor"))) > _MOST_PROCESSOR_PARTS:
         raise ValueError(f"more than {_MOST_PROCESSOR_PARTS} parts of its post-processor")
     added_tokens = len(file.get("added_tokens") or ())
     if added_tokens > _MOST_ADDED_TOKENS:
@@ -214,15 +214,17 @@ def _decode_characters(stored: str | list[int]) -> bytes:
 
 def _check_direction(settings: Settings, tokenizer: Any) -> None:
     """Refuse a tokenizer that cuts the beginning of a text."""
-    of_file = (tokenizer.truncation or {}).get("direction", "right")
-    if settings.get("truncation_side", of_file) != "right":
+    file_side = (tokenizer.truncation or {}).get("direction", "right")
+    if settings.get("truncation_side", file_side) != "right":
         raise UnsupportedModelError("a tokenizer that cuts the beginning of a text")
 
 
-def _read_roles(settings: Settings, kind: TokenizerClass | None, tokenizer: Any) -> dict[str, str]:
+def _read_roles(
+    settings: Settings, tokenizer_class: TokenizerClass | None, tokenizer: Any
+) -> dict[str, str]:
     """Return the text of each special token by its role, such as ``cls_token``."""
-    tokens: dict[str, Any] = dict(kind.roles) if kind else {}
-    if kind is None and tokenizer.padding:
+    tokens: dict[str, Any] = dict(tokenizer_class.roles) if tokenizer_class else {}
+    if tokenizer_class is None and tokenizer.padding:
         tokens["pad_token"] = tokenizer.padding["pad_token"]
     tokens |= {name: token for name, token in settings.items() if name.endswith("_token")}
     texts = {role: _text_of(token) for role, token in tokens.items()}
@@ -276,7 +278,7 @@ def _describe_token(token: Mapping[str, Any]) -> str:
 def _check_parts(tokenizer: Any) -> None:
     """Refuse parts that can run for hours or lengthen a text, and a file without post-processor."""
     for part in filter(None, (tokenizer.normalizer, tokenizer.pre_tokenizer)):
-        for node in _nodes(json.loads(part.__getstate__())):
+        for node in _json_objects(json.loads(part.__getstate__())):
             expression = node.get("Regex")
             if expression is not None and expression not in _KNOWN_EXPRESSIONS:
                 raise UnsupportedModelError(
@@ -290,14 +292,14 @@ def _check_parts(tokenizer: Any) -> None:
         raise UnsupportedModelError("a tokenizer without special tokens around a text")
 
 
-def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+def _json_objects(value: Any) -> Iterator[dict[str, Any]]:
     """Yield every JSON object in a value."""
     if isinstance(value, dict):
         yield value
     children = value.values() if isinstance(value, dict) else value
     for child in children if isinstance(value, dict | list) else ():
         if isinstance(child, dict | list):
-            yield from _nodes(child)
+            yield from _json_objects(child)
 
 
 def _read_highest_special(tokenizer: Any) -> int:
@@ -326,8 +328,8 @@ def check_limit(longest: Any) -> int:
     return int(min(longest, NO_LIMIT))
 
 
-def _has_types(settings: Settings, kind: TokenizerClass | None) -> bool:
+def _has_types(settings: Settings, tokenizer_class: TokenizerClass | None) -> bool:
     names = settings.get("model_input_names")
     if names is None:
-        return kind is not None and kind.has_types
+        return tokenizer_class is not None and tokenizer_class.has_types
     return "token_type_ids" in names
