@@ -1,4 +1,4 @@
-"""Folders of models: their location, their settings, and the form of folders written here.
+"""Folders of models: their location and their settings.
 
 ``modules.json`` and the files that it names have the format of sentence-transformers.
 """
@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from indexes.files import whole_file
 from retriever.encoders.settings import AUTO_MODEL, DEFAULT_MODEL, Pooling
 from retriever.errors import MissingExtraError, ModelError, StorageError, string_fault
-from retriever.files import check_output, default_cache
+from retriever.files import default_cache
 
 _POOLING: dict[str, Pooling] = {
     "mean": "mean",
@@ -37,6 +36,10 @@ _POOLING: dict[str, Pooling] = {
     "pooling_mode_cls_token": "cls",
 }
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid")
+# File of the weights, unless a model has several.
+WEIGHTS_FILE = "model.safetensors"
+# What a user does about files that are damaged or do not fit each other.
+REMEDY = "copy, download or save the model again"
 _DIGEST = re.compile("[0-9a-f]{64}")
 # Bytes from which on a digest is cached. Reading a smaller file is as fast as reading the cache.
 _CACHED_BYTES = 1_000_000
@@ -242,9 +245,9 @@ def _read_projection(folder: Path) -> DenseProjection:
 
 def require_safetensors(folder: Path) -> None:
     """Raise ModelError unless a module's folder has weights that can be loaded."""
-    if not (folder / "model.safetensors").is_file():
+    if not (folder / WEIGHTS_FILE).is_file():
         raise ModelError(
-            f"{folder}: no model.safetensors; other formats are not loaded because they can run "
+            f"{folder}: no {WEIGHTS_FILE}; other formats are not loaded because they can run "
             "code: save the model again with safetensors"
         )
 
@@ -367,7 +370,7 @@ def find_model(
     path = find_path(name, download=download)
     digests: dict[Path, str] = {}
     if (bundled := bundled_name(name)) is not None:
-        file = path / "model.safetensors"
+        file = path / WEIGHTS_FILE
         expected = BUNDLED[bundled].weights
         digests[file] = _file_digest(file) if file.is_file() else "no weights"
         if digests[file] != expected:
@@ -397,7 +400,7 @@ def find_model(
     _require_numbers(path / "config.json", config)
     facts = [digests.get(file) or _file_digest(file) for file in [*weights, *tokenizer]]
     for dense in settings.projections:
-        facts += [_file_digest(dense.folder / "model.safetensors"), dense.activation]
+        facts += [_file_digest(dense.folder / WEIGHTS_FILE), dense.activation]
     identity = hashlib.sha256("\n".join(facts).encode()).hexdigest()
     # Nested layers of an ALBERT cannot be read.
     kind = "" if config.get("inner_group_num", 1) != 1 else str(config.get("model_type"))
@@ -523,101 +526,3 @@ def _file_digest(path: Path) -> str:
             with whole_file(remembered, "a checksum") as new:
                 new.write_text(digest, "ascii")
     return digest
-
-
-@dataclass(frozen=True, slots=True)
-class FolderForm:
-    """The form of an encoder's folder: settings, float32 arrays, other files."""
-
-    what: str
-    command: str  # The command that writes it.
-    again: str  # The remedy for an altered folder, besides copying it again.
-    version: int  # The newest format that can be read.
-    settings: str  # The file whose presence decides the kind.
-    arrays: str
-    keys: Mapping[str, type | UnionType]
-    choices: Mapping[str, tuple[str, ...]]
-    other_files: tuple[str, ...] = ()
-
-    def check_target(self, folder: Path) -> None:
-        """Refuse an output folder that holds other files."""
-        form_files = {self.settings, self.arrays, *self.other_files}
-
-        def find_foreign_file(names: set[str]) -> str | None:
-            if self.settings in names and names <= form_files:
-                return None
-            return min(names - form_files, default=min(names))
-
-        check_output(folder, self.what, find_foreign_file)
-
-    def write_arrays(self, folder: Path, arrays: Mapping[str, Floats]) -> None:
-        """Write the arrays into a temporary folder, before the settings."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import save_file
-
-        try:
-            save_file(dict(arrays), folder / self.arrays)
-        except SafetensorError as error:
-            reason = " ".join(str(error).split())
-            raise StorageError(
-                f"{folder.parent}: cannot be written ({reason}): free some space"
-            ) from error
-
-    def write_settings(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Write the settings, after the arrays."""
-        text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
-        (folder / self.settings).write_text(text, encoding="utf-8")
-        # safetensors makes files readable by their owner only; use the usual permissions.
-        (folder / self.arrays).chmod((folder / self.settings).stat().st_mode)
-
-    def read_settings(self, folder: Path) -> dict[str, Any]:
-        """Read the settings and check them against `keys` and `choices`."""
-        path = folder / self.settings
-        settings = read_json(path)
-        if not isinstance(settings, dict):
-            raise self.altered(path, "a file that is not a JSON object")
-        number = settings.get("format")
-        if isinstance(number, int) and number > self.version:
-            raise ModelError(
-                f"{path}: expected format {self.version} or older, found {number}; upgrade "
-                "layer-retriever"
-            )
-        for what, keys in (
-            ("an unknown key", settings.keys() - self.keys.keys()),
-            ("no key", self.keys.keys() - settings.keys()),
-        ):
-            if keys:
-                raise self.altered(path, f"{what} {min(keys)!r}")
-        for key, kind in self.keys.items():
-            value = settings[key]
-            if not isinstance(value, kind) or value not in self.choices.get(key, (value,)):
-                raise self.altered(path, f"{value!r} as {key}")
-        return settings
-
-    def read_arrays(self, folder: Path) -> dict[str, Floats]:
-        """Read the arrays by name."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        path = folder / self.arrays
-        try:
-            arrays: dict[str, Floats] = load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise self.altered(path, " ".join(str(error).split())) from error
-        if any(array.dtype != np.float32 for array in arrays.values()):
-            raise self.altered(path, "numbers of another type than float32")
-        return arrays
-
-    def altered(self, path: Path, content: str) -> ModelError:
-        """Return the error for a file that was altered."""
-        return ModelError(
-            f"{path}: expected what `{self.command}` wrote, found {content}; copy the folder again "
-            f"or {self.again}"
-        )
-
-
-def array_digest(array: Floats) -> str:
-    """Return the SHA-256 of an array's shape and content, in hexadecimal."""
-    digest = hashlib.sha256(f"{array.shape}\n".encode())
-    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()

@@ -16,6 +16,8 @@ from typing import Any
 from retriever.encoders.model_folders import (
     ACTIVATIONS,
     MALFORMED,
+    REMEDY,
+    WEIGHTS_FILE,
     WIDTHS,
     ModelFolder,
     ModelSettings,
@@ -57,7 +59,6 @@ _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 _SCORE_ACTIVATION = "torch.nn.Sigmoid"
 _DENSE_ACTIVATION = "torch.nn.Tanh"
 _EPSILON = 1e-5
-_REMEDY = "copy, download or save the model again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,10 @@ def read_classifier(folder: ModelFolder, width: int) -> ScoringHead:
         ModelError: layers that are missing or have another shape.
     """
     config = folder.config
-    kind = str(config.get("model_type"))
-    if kind not in CLASSIFIERS:
-        raise UnsupportedModelError(f"the classifier of a {kind}")
-    names = CLASSIFIERS[kind]
+    model_type = str(config.get("model_type"))
+    if model_type not in CLASSIFIERS:
+        raise UnsupportedModelError(f"the classifier of a {model_type}")
+    names = CLASSIFIERS[model_type]
     pooling = "cls"
     activation = names.activation
     if names.norm:
@@ -129,7 +130,7 @@ def read_classifier(folder: ModelFolder, width: int) -> ScoringHead:
             layers.append(norm_layer(norm, reader.number("norm_eps", _EPSILON)))
         out = _read_affine(reader, names.out, 1, width)
     except (UnsupportedModelError, MisfitError) as error:
-        raise ModelError(f"{folder.path}: its classifier: {error}; {_REMEDY}") from error
+        raise ModelError(f"{folder.path}: its classifier: {error}; {REMEDY}") from error
     return ScoringHead("cls" if pooling == "cls" else "mean", (*layers, linear_layer(out)))
 
 
@@ -186,7 +187,7 @@ def _read_module(path: Path, entry: Mapping[str, Any]) -> Module:
 
 def _malformed(file: Path, error: Exception) -> ModelError:
     return ModelError(
-        f"{file}: not of the form that sentence-transformers writes ({error!r:.120}); {_REMEDY}"
+        f"{file}: not of the form that sentence-transformers writes ({error!r:.120}); {REMEDY}"
     )
 
 
@@ -277,10 +278,10 @@ def _read_weights(module: Module, name: str, *shape: int, has_bias: bool = True)
     """Return the layer of a module."""
     require_safetensors(module.folder)
     try:
-        reader = WeightsReader(map_tensors(module.folder / "model.safetensors"), {})
+        reader = WeightsReader(map_tensors(module.folder / WEIGHTS_FILE), {})
         return _read_affine(reader, name, *shape, has_bias=has_bias)
     except (UnsupportedModelError, MisfitError) as error:
-        raise ModelError(f"{module.folder}: {error}; {_REMEDY}") from error
+        raise ModelError(f"{module.folder}: {error}; {REMEDY}") from error
 
 
 def read_activation(folder: ModelFolder) -> str:

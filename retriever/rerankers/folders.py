@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from retriever.encoders.model_folders import FolderForm, read_json
+from retriever.encoders.folder_form import FolderForm
+from retriever.encoders.model_folders import read_json
 from retriever.errors import ConfigError, ModelError
 from retriever.files import check_output
 

@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.files import whole_folder
+from retriever.encoders.folder_form import FolderForm, array_digest
 from retriever.encoders.meta.linear import Floats, Projection, pool_words
 from retriever.encoders.meta.settings import Level, Method, WordPooling
 from retriever.encoders.meta.sources import MetaPieces, MetaSource, MetaSources
-from retriever.encoders.model_folders import MALFORMED, FolderForm, array_digest
+from retriever.encoders.model_folders import MALFORMED
 from retriever.encoders.registry import (
     META_FILE,
     EncoderKind,

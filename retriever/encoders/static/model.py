@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexes.files import whole_folder
-from retriever.encoders.model_folders import MALFORMED, FolderForm, array_digest
+from retriever.encoders.folder_form import FolderForm, array_digest
+from retriever.encoders.model_folders import MALFORMED
 from retriever.encoders.registry import (
     STATIC_FILE,
     Batches,

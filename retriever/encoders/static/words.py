@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from retriever.encoders.computing import reduce_segments
 from retriever.encoders.model_folders import (
     MALFORMED,
+    WEIGHTS_FILE,
     ModelFolder,
     find_model,
     find_path,
@@ -220,7 +221,7 @@ def table_lexicon(name: str, folder: Path, query_prompt: str, passage_prompt: st
     """
     from safetensors import SafetensorError, safe_open
 
-    file = folder / "model.safetensors"
+    file = folder / WEIGHTS_FILE
     words = folder / "tokenizer.json"
     try:
         with safe_open(file, framework="numpy") as tensors:

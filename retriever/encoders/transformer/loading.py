@@ -39,7 +39,7 @@ from retriever.encoders.settings import (
     resolve_layers,
 )
 from retriever.encoders.spec import EncoderSpec
-from retriever.encoders.transformer.architectures.registry import read_pooler, read_projections
+from retriever.encoders.transformer.head_weights import read_pooler, read_projections
 from retriever.encoders.transformer.light_backbone import SHARED_PIECES, LightBackbone
 from retriever.encoders.transformer.numpy_engine import (
     ACTIVATION_FUNCTIONS,

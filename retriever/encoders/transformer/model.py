@@ -15,8 +15,8 @@ from retriever.encoders.computing import ACCELERATOR_PIECES
 from retriever.encoders.fusion.pooling import POOLINGS, Fuser, PooledPieces
 from retriever.encoders.model_folders import Floats, ModelFolder
 from retriever.encoders.registry import Batches
-from retriever.encoders.transformer.architectures.registry import read_projections
 from retriever.encoders.transformer.backbone import Backbone, Batch
+from retriever.encoders.transformer.head_weights import read_projections
 from retriever.encoders.transformer.piece_model import PieceModel
 
 if TYPE_CHECKING:

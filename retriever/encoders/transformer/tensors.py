@@ -20,18 +20,18 @@ from retriever.encoders.model_folders import (
     HEADER_LENGTH,
     LARGEST_HEADER,
     MALFORMED,
+    REMEDY,
+    WEIGHTS_FILE,
     ModelFolder,
     read_json,
 )
 from retriever.errors import ModelError
 
 Floats = NDArray[np.float32]
-_WEIGHTS_FILE = "model.safetensors"
-# Names the file of each tensor, where a model has several files.
 _ENDING = ".safetensors"
+# Names the file of each tensor, where a model has several files.
 _FILES_INDEX = "model.safetensors.index.json"
-REMEDY = "copy, download or save the model again"
-# Bits of a float32 below those of a bfloat16.
+# Low bits of a float32 that a bfloat16 lacks.
 _BFLOAT16_SHIFT = 16
 # Endings of the two tensors of a matrix in 4 bits.
 _NIBBLES = ".nibbles"
@@ -142,8 +142,8 @@ def part_of(tensor: Tensor, start: int, stop: int) -> Tensor:
 def read_tensors(folder: ModelFolder) -> dict[str, Tensor]:
     """Map the tensors of a model's files into memory, by name."""
     path = folder.path
-    if (path / _WEIGHTS_FILE).is_file() or not (path / _FILES_INDEX).is_file():
-        return map_tensors(path / _WEIGHTS_FILE)
+    if (path / WEIGHTS_FILE).is_file() or not (path / _FILES_INDEX).is_file():
+        return map_tensors(path / WEIGHTS_FILE)
     tensors: dict[str, Tensor] = {}
     for name in _read_file_names(path / _FILES_INDEX):
         tensors_of_file = map_tensors(path / name)

@@ -13,6 +13,9 @@ from retriever.encoders.transformer.tensors import UnsupportedModelError
 from retriever.encoders.transformer.tokenizer_classes import PROBE
 from retriever.encoders.transformer.tokenizer_file import read_tokenizer
 
+# Most special tokens around a text. A few of them leave room for a text in every window.
+_MOST_SPECIAL_TOKENS = 6
+
 
 def find_special_tokens(
     ids: Sequence[int],
@@ -51,10 +54,6 @@ def find_special_tokens(
 
 def _find_token(special_ids: Sequence[tuple[int, int]], token_id: int | None) -> int | None:
     return next((position for position, id_ in special_ids if id_ == token_id), None)
-
-
-# Most special tokens around a text. A few of them leave room for a text in every window.
-_MOST_SPECIAL_TOKENS = 6
 
 
 @dataclass(frozen=True, slots=True)

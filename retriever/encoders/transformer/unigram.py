@@ -23,13 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retriever.encoders.model_folders import UNIGRAM_SETTINGS, ModelFolder, read_json
+from retriever.encoders.model_folders import UNIGRAM_SETTINGS, WEIGHTS_FILE, ModelFolder, read_json
 from retriever.encoders.transformer.character_map import check_character_map
 from retriever.encoders.transformer.tokenizer import PairTokenizer
 from retriever.encoders.transformer.tokenizer_classes import NO_LIMIT, WORD_START
 from retriever.errors import ModelError
 
-_WEIGHTS_FILE = "model.safetensors"
 # A word with its mark, which no piece has in another place.
 _MARKED_WORD = re.compile(f"{WORD_START}[^{WORD_START}]*")
 # Bits of a code point in the key of an edge; the bits above are the number of the parent node.
@@ -233,7 +232,7 @@ class Vocabulary:
 
         self._path = path
         try:
-            with safe_open(path / _WEIGHTS_FILE, "numpy") as tensors:
+            with safe_open(path / WEIGHTS_FILE, "numpy") as tensors:
                 self._edges: Integers = tensors.get_tensor("unigram.edges")
                 self._pieces: NDArray[np.int32] = tensors.get_tensor("unigram.pieces")
                 self.scores = tensors.get_tensor("unigram.scores").astype(np.float64)
@@ -244,7 +243,7 @@ class Vocabulary:
         except Exception as error:
             # The libraries raise the base class.
             raise ModelError(
-                f"{path / _WEIGHTS_FILE}: its pieces cannot be read ({error!r}); copy or install "
+                f"{path / WEIGHTS_FILE}: its pieces cannot be read ({error!r}); copy or install "
                 "the model again"
             ) from error
         self._unknown_score = float(self.scores.min()) - _UNKNOWN_PENALTY
