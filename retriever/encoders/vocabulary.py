@@ -22,9 +22,9 @@ def read_vocabulary(name: str) -> Callable[[str], bool]:
     with suppress(RetrieverError, ImportError, OSError):
         path = find_path(name)
         if (path / UNIGRAM_SETTINGS).is_file():
-            from retriever.encoders.transformer.unigram import Vocabulary
+            from retriever.encoders.transformer.unigram_vocabulary import UnigramVocabulary
 
-            return Vocabulary(path).has_word
+            return UnigramVocabulary(path).has_word
         content = (path / "tokenizer.json").read_bytes()
         return lambda word: vocabulary_has(content, word)
     return lambda word: False

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from retriever.encoders.model_folders import UNIGRAM_SETTINGS, ModelFolder
 from retriever.encoders.transformer.tensors import read_tensors, to_values
-from retriever.encoders.transformer.unigram import Vocabulary
+from retriever.encoders.transformer.unigram_vocabulary import UnigramVocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,7 @@ def make_tokenizer(folder: ModelFolder) -> Any:
     """Return the tokenizer of transformers with the same pieces."""
     from transformers import XLMRobertaTokenizer
 
-    vocabulary = Vocabulary(folder.path)
+    vocabulary = UnigramVocabulary(folder.path)
     pieces = vocabulary.read_pieces()
     return XLMRobertaTokenizer(
         vocab=list(zip(pieces, vocabulary.scores.tolist(), strict=True)),
