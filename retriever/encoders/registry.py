@@ -161,7 +161,7 @@ class LoadContext(NamedTuple):
     device: str | None = None
     download: bool = False
     # Makes the backbone of a transformer in torch; None runs without torch if that is faster.
-    backbone_of: MakeBackbone | None = None
+    make_backbone: MakeBackbone | None = None
     # The backbones that encoders share; None for an encoder on its own.
     sharing: BackboneSharing | None = None
     dtype: AskedDtype = "float32"  # Used if the settings name none.

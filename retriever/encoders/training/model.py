@@ -167,7 +167,8 @@ class TrainableEncoder:
         """Load an encoder for training."""
         requested = parse_encoder(encoder)
         trainable = partial(Backbone, training=True)
-        spec, loaded = kind_of(requested).load(requested, LoadContext(device, download, trainable))
+        context = LoadContext(device, download, make_backbone=trainable)
+        spec, loaded = kind_of(requested).load(requested, context)
         model = loaded.in_torch()
         if model is None:
             raise ConfigError(f"{spec}: a static encoder has no weights to train; name another")

@@ -323,7 +323,11 @@ def _load(requested: EncoderSettings, context: LoadContext) -> tuple[EncoderSpec
     settings = fuser.settings
     model: LightModel | TransformerModel | None = None
     reason = "it runs in torch here"
-    if context.backbone_of is None and settings.backend != "torch" and runs_on_cpu(context.device):
+    if (
+        context.make_backbone is None
+        and settings.backend != "torch"
+        and runs_on_cpu(context.device)
+    ):
         automatic = (settings.dtype or context.dtype) == "auto"
         try:
             model = LightModel(folder, fuser, automatic=automatic, sharing=context.sharing)
@@ -338,7 +342,7 @@ def _load(requested: EncoderSettings, context: LoadContext) -> tuple[EncoderSpec
             )
         require_torch(f"the model {folder.name} ({reason})")
         shared_backbone = context.sharing.in_torch if context.sharing else None
-        make_backbone = context.backbone_of or shared_backbone
+        make_backbone = context.make_backbone or shared_backbone
         model = _load_in_torch(folder, fuser, context.device, make_backbone)
     max_pieces = model.max_length
     window = settings.max_length or min(folder.settings.max_length or DEFAULT_WINDOW, max_pieces)

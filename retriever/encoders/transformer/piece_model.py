@@ -32,7 +32,7 @@ class TextStates:
 
 
 class PieceModel(EncoderModel):
-    """A transformer that reads word pieces."""
+    """A transformer that reads word pieces: `TransformerModel` in torch, `LightModel` without."""
 
     _tokenizer: PairTokenizer
     _settings: EncoderSettings
