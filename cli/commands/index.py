@@ -269,9 +269,12 @@ def _follow_until_interrupted(index: Index, folder: Location) -> None:
 
 
 def _warn_settings(index: Index) -> None:
-    """Warn of settings that the encoder of an index lacks."""
+    """Warn of settings that the encoder of an index lacks, and of a slow number format."""
     from retriever.encoders import missing_settings
+    from retriever.encoders.computing import is_int8_slower
 
     fault = missing_settings(index.encoder_spec)
     if fault is not None:
         say(f"warning: {fault}")
+    if index.encoder_spec.settings.dtype == "int8" and is_int8_slower():
+        say("note: bfloat16, the default, is faster than int8 on this processor; leave dtype out")

@@ -42,6 +42,8 @@ TRAINING_PIECES = 2048
 _PROCESSOR = Path("/proc/cpuinfo")
 # Processor flags of the instructions that OpenVINO multiplies bfloat16 with.
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
+# Processor flag of tiles (AMX), which OpenVINO multiplies bfloat16 in.
+_TILES = "amx_bf16"
 # Files that the drivers of NVIDIA, AMD and the Windows Subsystem for Linux create.
 _GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
@@ -105,11 +107,19 @@ def describe_engines(settings: EncoderSettings) -> str:
 
 def native_format() -> Dtype:
     """Return the number format of ``auto``: bfloat16 if the processor has it, else float32."""
+    return "float32" if _BFLOAT16.isdisjoint(_processor_flags()) else "bfloat16"
+
+
+def is_int8_slower() -> bool:
+    """Return whether bfloat16 runs faster than int8 on this processor; see docs/computing.md."""
+    return _TILES in _processor_flags()
+
+
+def _processor_flags() -> list[str]:
     try:
-        flags = _PROCESSOR.read_text(encoding="utf-8", errors="replace").split()
+        return _PROCESSOR.read_text(encoding="utf-8", errors="replace").split()
     except OSError:
-        return "float32"
-    return "bfloat16" if _BFLOAT16.intersection(flags) else "float32"
+        return []
 
 
 def token_batches(

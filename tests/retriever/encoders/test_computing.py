@@ -17,6 +17,7 @@ from retriever.encoders.computing import (
     TORCH_PAYS,
     describe_engines,
     engine_for,
+    is_int8_slower,
     native_format,
     runs_on_cpu,
     token_batches,
@@ -93,6 +94,7 @@ def test_the_default_format_is_bfloat16_where_the_processor_multiplies_it(tmp_pa
         flags.write_text(f"flags : {found} avx\n")
         assert native_format() == expected
         assert describe_engines(PLAIN).endswith(f"then openvino in {expected}")
+        assert is_int8_slower() == ("amx" in found)
     assert describe_engines(EncoderSettings(dtype="int8")) == "openvino"
 
 
