@@ -70,7 +70,9 @@ class QuantizedLinear:
 def calibrate(network: Network, identity: str, tokenizer: PairTokenizer, window: int) -> Ranges:
     """Measure the ranges of a model, or read them from the cache."""
     texts = calibration_texts()
-    file = _cache_file("int8", [str(_FORMAT), identity, *texts])
+    # A shorter window cuts these texts, and has ranges of its own.
+    windows = [str(window)] if window < _WINDOW else []
+    file = _cache_file("int8", [str(_FORMAT), identity, *windows, *texts])
     with suppress(ModelError):
         return map_arrays(file)
     ranges = measure_ranges(network, tokenizer.tokenize(texts, min(window, _WINDOW)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -84,11 +85,12 @@ class ModernBERTNetwork(Network):
         """
         states = operations.norm(inputs.words, self.norm, self.epsilon)
         yield states
+        head_width = self.width // self.heads
         rotations = {
-            is_local: operations.rotation(*self._rotation(base))
+            is_local: operations.rotation(*rotation_tables(self.max_pieces, head_width, base))
             for is_local, base in self.bases.items()
         }
-        nearness = operations.distance_bias(self._nearness())
+        nearness = operations.distance_bias(nearness_bias(self.max_pieces, self.local_reach))
         for number, layer in enumerate(self.layers, 1):
             normal = states
             if layer.attention_norm is not None:
@@ -108,20 +110,23 @@ class ModernBERTNetwork(Network):
                 yield states
         yield operations.norm(states, self.final_norm, self.epsilon)
 
-    def _rotation(self, base: float) -> tuple[Floats, Floats]:
-        """Return the (positions, head width) cosines and sines of the rotations."""
-        head_width = self.width // self.heads
-        # In single precision, like transformers.
-        exponents = np.arange(0, head_width, 2, dtype=np.float32) / np.float32(head_width)
-        frequencies = np.float32(1) / np.float32(base) ** exponents
-        angles = np.arange(self.max_pieces, dtype=np.float32)[:, None] * frequencies
-        angles = np.concatenate((angles, angles), axis=1)
-        return np.cos(angles), np.sin(angles)
 
-    def _nearness(self) -> Floats:
-        """Return the attention bias of a local layer, (1, 2 n - 1) for each distance."""
-        distances = np.abs(np.arange(1 - self.max_pieces, self.max_pieces))
-        return np.where(distances <= self.local_reach, 0, _TOO_FAR).astype(np.float32)[None]
+@cache
+def rotation_tables(positions: int, head_width: int, base: float) -> tuple[Floats, Floats]:
+    """Return the (positions, head width) cosines and sines of the rotations."""
+    # In single precision, like transformers.
+    exponents = np.arange(0, head_width, 2, dtype=np.float32) / np.float32(head_width)
+    frequencies = np.float32(1) / np.float32(base) ** exponents
+    angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
+    angles = np.concatenate((angles, angles), axis=1)
+    return np.cos(angles), np.sin(angles)
+
+
+@cache
+def nearness_bias(positions: int, reach: int) -> Floats:
+    """Return the attention bias of a local layer, (1, 2 n - 1) for each distance."""
+    distances = np.abs(np.arange(1 - positions, positions))
+    return np.where(distances <= reach, 0, _TOO_FAR).astype(np.float32)[None]
 
 
 def read(reader: WeightsReader) -> ModernBERTNetwork:
