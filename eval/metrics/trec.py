@@ -97,6 +97,12 @@ def check_run(run: Mapping[str, Sequence[tuple[str, float]]]) -> None:
     """Refuse ranked lists that a run file cannot hold."""
     for query, ranked in run.items():
         _check_word(query, "query id")
+        if query.startswith("\ufeff"):
+            # At the start of the file it would be read as the mark of the encoding.
+            raise BadInputError(
+                f"expected as query id text without a byte order mark before it, found {query!r}; "
+                "rename it"
+            )
         before = math.inf
         seen = set[str]()
         for document, score in ranked:

@@ -18,7 +18,7 @@ WORDS = st.text(
     min_size=1,
 )
 RUNS = st.dictionaries(
-    WORDS,
+    WORDS.filter(lambda word: not word.startswith("\ufeff")),
     st.dictionaries(WORDS, st.floats(allow_nan=False, allow_infinity=False), min_size=1).map(
         lambda scores: sorted(scores.items(), key=lambda pair: -pair[1])
     ),
@@ -69,6 +69,11 @@ def test_identifiers_and_tags_that_a_run_file_cannot_hold_are_refused_by_name(ba
             written(run, tag)
         assert repr(bad) in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_query_id_with_byte_order_mark_before_it_is_refused():
+    with pytest.raises(BadInputError, match="byte order mark before it, found"):
+        written({"\ufeffq": [("d", 1.0)]})
 
 
 @pytest.mark.parametrize(

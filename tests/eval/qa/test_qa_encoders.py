@@ -27,8 +27,11 @@ def scores(result):
     return [system.scores[0] for system in result.systems]
 
 
-def test_encoders_of_one_model_share_its_forward_passes(settings, tiny_models, passes):
-    model, other = str(tiny_models["bert"]), str(tiny_models["roberta"])
+@pytest.mark.parametrize("backend", ["", "::backend=torch"])
+def test_encoders_of_one_model_share_its_forward_passes(settings, tiny_models, passes, backend):
+    model = f"{tiny_models['bert']}{backend}"
+    other = f"{tiny_models['roberta']}{backend}"
+    settings = replace(settings, encoder=model)
     systems = ["cosine", *(f"cosine@{model}{form}" for form in FORMS), f"cosine@{other}"]
     together = rank_systems(SPLITS, systems, settings)
     test = SPLITS["test"]
