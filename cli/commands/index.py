@@ -119,27 +119,41 @@ def index_command(
     encoder_keywords = encoder.keywords()
     decision = None
     if has_automatic_model(encoder_keywords):
-        keywords = {**encoder_keywords, **_index_keywords(index_settings)}
+        keywords = encoder_keywords | _index_keywords(index_settings)
         decision = decide_model(folder, reader, keywords, replaces=run.recreate, quiet=quiet)
         encoder_keywords["model"] = decision.settings
     outcome = _add_documents(
         reader, folder, run, encoder_keywords, index_settings, decision, quiet=quiet
     )
-    seconds = round(time.monotonic() - started, 3)
     _warn_documents(outcome)
-    size = _index_size(folder)
-    facts = {**_facts(reader, outcome), "seconds": seconds, "bytes": size}
+    facts: dict[str, Any] = {"seconds": round(time.monotonic() - started, 3)}
     if decision is not None:
         facts["auto"] = decision.reason or None
-    copies = f"; exact copies of others: {outcome.copies:,}" if outcome.copies else ""
-    summary = (
-        f"{folder}: {_counts(reader, outcome.report, run)} in {seconds:.1f} s"
-        f"{merge_note(outcome.report)}{copies}; {human_bytes(size)} on disk"
-    )
-    tell(summary, facts, as_json=as_json, quiet=quiet)
+    _tell_outcome(folder, reader, run, outcome, facts, as_json=as_json, quiet=quiet)
     if watch:
         with Index.open(folder, **encoder_keywords) as index:
             _follow_until_interrupted(index, folder)
+
+
+def _tell_outcome(
+    folder: Location,
+    reader: CorpusReader,
+    run: UpdateOptions,
+    outcome: _Outcome,
+    facts: Mapping[str, Any],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print what was done, with further facts in JSON."""
+    size = _index_size(folder)
+    copies = f"; exact copies of others: {outcome.copies:,}" if outcome.copies else ""
+    summary = (
+        f"{folder}: {_counts(reader, outcome.report, run)} in {facts['seconds']:.1f} s"
+        f"{merge_note(outcome.report)}{copies}; {human_bytes(size)} on disk"
+    )
+    all_facts = {**_facts(reader, outcome), **facts, "bytes": size}
+    tell(summary, all_facts, as_json=as_json, quiet=quiet)
 
 
 class _Outcome(NamedTuple):
