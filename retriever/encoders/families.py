@@ -25,7 +25,6 @@ from retriever.errors import RetrieverError
 
 _HUB = "https://huggingface.co/"
 _MTEB = "https://github.com/embeddings-benchmark/mteb/blob/main/mteb/models/model_implementations/"
-_KERAS = "https://keras.io/keras_hub/api/models/modern_bert/modern_bert_text_embedder/"
 _SEARCH_PROMPT = "Represent this sentence for searching relevant passages: "
 _SNAPSHOT = re.compile("[0-9a-f]{40}")
 # The base model in the front matter of a card, alone or first in a list.
@@ -98,13 +97,6 @@ FAMILIES = (
         window=8192,
     ),
     ModelFamily(
-        "gte-modernbert-base",
-        "Alibaba-NLP/gte-modernbert-base",
-        _KERAS,
-        pooling="cls",
-        window=8192,
-    ),
-    ModelFamily(
         "gte-(small|base|large)(?!-(zh|en))",
         "thenlper/gte-base",
         f"{_HUB}thenlper/gte-base",
@@ -124,28 +116,6 @@ FAMILIES = (
         query="search_query: ",
         passage="search_document: ",
         pooling="mean",
-        window=8192,
-    ),
-    ModelFamily(
-        "modernbert-embed-base",
-        "nomic-ai/modernbert-embed-base",
-        _KERAS,
-        query="search_query: ",
-        passage="search_document: ",
-        pooling="mean",
-        window=8192,
-    ),
-    ModelFamily(
-        "granite-embedding-30m-english",
-        "ibm-granite/granite-embedding-30m-english",
-        "https://ollama.com/library/granite-embedding:30m-en-fp16/blobs/27d24c87a53d",
-        pooling="cls",
-    ),
-    ModelFamily(
-        "granite-embedding-(small-)?english-r2",
-        "ibm-granite/granite-embedding-english-r2",
-        "https://www.emergentmind.com/topics/granite-embedding-r2-models",
-        pooling="cls",
         window=8192,
     ),
     ModelFamily(

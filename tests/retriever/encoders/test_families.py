@@ -141,7 +141,7 @@ def test_pooling_of_other_layers_is_not_noted(model, layers):
 
 
 def test_default_window_is_noted_where_no_file_names_one(model):
-    folder = model("gte-modernbert-base", modules=[])
+    folder = model("bge-m3", modules=[])
     message = note(folder, DEFAULT_WINDOW)
     assert "need max-length, " in message
     assert named_settings(message).max_length == 8192
@@ -151,7 +151,7 @@ def test_default_window_is_noted_where_no_file_names_one(model):
 @pytest.mark.parametrize("window", [DEFAULT_WINDOW, 8192])
 def test_window_in_the_files_is_right(model, window):
     files = {"modules": [], "sentence_bert_config": {"max_seq_length": window}}
-    assert note(model("gte-modernbert-base", **files), DEFAULT_WINDOW) is None
+    assert note(model("bge-m3", **files), DEFAULT_WINDOW) is None
 
 
 def test_window_of_a_family_with_the_default_window_is_not_noted(model):
@@ -159,8 +159,8 @@ def test_window_of_a_family_with_the_default_window_is_not_noted(model):
 
 
 def test_pooling_and_window_of_a_model_elsewhere_are_not_noted():
-    assert note("http://127.0.0.1/v1#gte-modernbert-base", DEFAULT_WINDOW) is None
-    assert note("/no/such/gte-modernbert-base", DEFAULT_WINDOW) is None
+    assert note("http://127.0.0.1/v1#bge-m3", DEFAULT_WINDOW) is None
+    assert note("/no/such/bge-m3", DEFAULT_WINDOW) is None
 
 
 @pytest.mark.parametrize(
