@@ -30,8 +30,8 @@ from retriever.encoders.model_folders import (
 from retriever.encoders.transformer.network import Affine, WeightsReader
 from retriever.encoders.transformer.numpy_engine import ACTIVATION_FUNCTIONS, HeadLayer
 from retriever.encoders.transformer.tensors import (
-    MisfitError,
     UnsupportedModelError,
+    WeightsMismatchError,
     map_tensors,
     read_tensors,
 )
@@ -129,7 +129,7 @@ def read_classifier(folder: ModelFolder, width: int) -> ScoringHead:
             norm = _read_affine(reader, names.norm, width, has_bias=bool(config.get("norm_bias")))
             layers.append(norm_layer(norm, reader.number("norm_eps", _EPSILON)))
         out = _read_affine(reader, names.out, 1, width)
-    except (UnsupportedModelError, MisfitError) as error:
+    except (UnsupportedModelError, WeightsMismatchError) as error:
         raise ModelError(f"{folder.path}: its classifier: {error}; {REMEDY}") from error
     return ScoringHead("cls" if pooling == "cls" else "mean", (*layers, linear_layer(out)))
 
@@ -280,7 +280,7 @@ def _read_weights(module: Module, name: str, *shape: int, has_bias: bool = True)
     try:
         reader = WeightsReader(map_tensors(module.folder / WEIGHTS_FILE), {})
         return _read_affine(reader, name, *shape, has_bias=has_bias)
-    except (UnsupportedModelError, MisfitError) as error:
+    except (UnsupportedModelError, WeightsMismatchError) as error:
         raise ModelError(f"{module.folder}: {error}; {REMEDY}") from error
 
 

@@ -8,8 +8,8 @@ from retriever.encoders.model_folders import REMEDY, WEIGHTS_FILE, ModelFolder
 from retriever.encoders.transformer.network import WeightsReader
 from retriever.encoders.transformer.tensors import (
     Floats,
-    MisfitError,
     UnsupportedModelError,
+    WeightsMismatchError,
     map_tensors,
     read_tensors,
     to_values,
@@ -39,7 +39,7 @@ def read_projections(folder: ModelFolder, width: int) -> list[tuple[Floats, Floa
         try:
             outputs = len(reader.table("linear.weight", width))
             layer = reader.affine("linear", outputs, width)
-        except (UnsupportedModelError, MisfitError) as error:
+        except (UnsupportedModelError, WeightsMismatchError) as error:
             raise ModelError(f"{file}: {error}; {REMEDY}") from error
         bias = np.zeros(outputs, np.float32) if layer.bias is None else layer.bias
         projections.append((layer.weight, bias, projection.activation))

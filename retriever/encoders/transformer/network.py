@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from retriever.encoders.transformer.tensors import (
     Floats,
-    MisfitError,
     Tensor,
     Tensors,
     UnsupportedModelError,
+    WeightsMismatchError,
     part_of,
     to_values,
 )
@@ -75,11 +75,12 @@ class Operations(Protocol):
     def gelu(self, states: Any) -> Any:
         """Apply the exact GELU, x / 2 * (1 + erf(x / √2)); the argument may be overwritten."""
 
-    def distance_bias(self, by_distance: Floats) -> Any:
-        """Return the attention bias for the distances of key and query.
+    def relative_position_bias(self, bias_by_offset: Floats) -> Any:
+        """Return the (heads or 1, pieces, pieces) attention bias, by query and key.
 
         Args:
-            by_distance: (heads or 1, 2 n - 1) bias for the distances 1 - n to n - 1.
+            bias_by_offset: (heads or 1, 2 n - 1) bias for positions of key minus query, from 1 - n
+                to n - 1.
         """
 
     def rotation(self, cosines: Floats, sines: Floats) -> Any:
@@ -88,7 +89,7 @@ class Operations(Protocol):
     def attention(
         self, query: Any, key: Any, value: Any, heads: int, bias: Any = None, rotation: Any = None
     ) -> Any:
-        """Apply multi-head self-attention with the results of `distance_bias` and `rotation`."""
+        """Apply multi-head self-attention, with a bias and a rotation from above."""
 
 
 class Network(ABC):
@@ -128,7 +129,7 @@ class WeightsReader:
 
     Raises:
         UnsupportedModelError: for a tensor or a key that is missing.
-        MisfitError: for a tensor or a key of an unexpected form.
+        WeightsMismatchError: for a tensor or a key of an unexpected form.
     """
 
     def __init__(self, tensors: Tensors, config: Mapping[str, Any]) -> None:
@@ -137,7 +138,7 @@ class WeightsReader:
         # The beginning of the tensors' names, such as ``bert.``.
         self.prefix = ""
 
-    def find_prefix(self, name: str) -> None:
+    def detect_prefix(self, name: str) -> None:
         """Set the prefix to what precedes `name` in the first tensor that ends with it."""
         full_name = next((tensor for tensor in self.tensors if tensor.endswith(name)), None)
         if full_name is None:
@@ -150,7 +151,9 @@ class WeightsReader:
         if tensor is None:
             raise UnsupportedModelError(f"no tensor {name} {_IN_NUMBER_TYPES}")
         if len(tensor.shape) != 2 or tensor.shape[1] != width or not len(tensor):
-            raise MisfitError(f"{name}: expected rows of width {width}, found {tensor.shape}")
+            raise WeightsMismatchError(
+                f"{name}: expected rows of width {width}, found {tensor.shape}"
+            )
         return tensor
 
     def affine(self, name: str, *shape: int) -> Affine:
@@ -163,7 +166,7 @@ class WeightsReader:
                 f"{name}: expected shape {shape}, found no tensor {_IN_NUMBER_TYPES}"
             )
         if shapes[0] != shape or shapes[1] not in (None, shape[:1]):
-            raise MisfitError(
+            raise WeightsMismatchError(
                 f"{name}: expected shape {shape}, found {shapes[0]} and biases of shape {shapes[1]}"
             )
         return Affine(name, weight, None if bias is None else to_values(bias))
@@ -175,7 +178,9 @@ class WeightsReader:
             if value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise MisfitError(f"{key}: expected a number of 1 or more, found {value!r:.40}")
+                raise WeightsMismatchError(
+                    f"{key}: expected a number of 1 or more, found {value!r:.40}"
+                )
             return value
         raise UnsupportedModelError(f"{keys[0]}: expected a number of 1 or more in config.json")
 
@@ -183,7 +188,7 @@ class WeightsReader:
         """Return the number of layers, each of which has tensors of its own."""
         depth = self.size(*keys)
         if depth > len(self.tensors):
-            raise MisfitError(f"{depth:,} layers, found {len(self.tensors):,} tensors")
+            raise WeightsMismatchError(f"{depth:,} layers, found {len(self.tensors):,} tensors")
         return depth
 
     def number(self, key: str, default: float) -> float:
@@ -195,7 +200,9 @@ class WeightsReader:
         """Return the whole number of a key of the configuration, `least` or more."""
         number = self.number(key, default)
         if number < least or number != int(number):
-            raise MisfitError(f"{key}: expected a whole number from {least}, found {number:.6g}")
+            raise WeightsMismatchError(
+                f"{key}: expected a whole number from {least}, found {number:.6g}"
+            )
         return int(number)
 
     def require(self, **values: Any) -> None:
@@ -211,5 +218,5 @@ def check_number(key: str, value: Any) -> float:
     """Return a value of the configuration as a float; refuse all but finite numbers from 0."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= _LARGEST_NUMBER:
-        raise MisfitError(f"{key}: expected a number of 0 or more, found {value!r:.40}")
+        raise WeightsMismatchError(f"{key}: expected a number of 0 or more, found {value!r:.40}")
     return float(value)

@@ -120,10 +120,10 @@ class _ArrayOperations:
     def gelu(self, states: Floats) -> Floats:
         return gelu(states)
 
-    def distance_bias(self, by_distance: Floats) -> Floats:
+    def relative_position_bias(self, bias_by_offset: Floats) -> Floats:
         # Row q of the view begins at the distance -q: no element is copied.
-        zero = by_distance.shape[1] // 2
-        near = by_distance[:, zero + 1 - self.pieces : zero + self.pieces]
+        zero = bias_by_offset.shape[1] // 2
+        near = bias_by_offset[:, zero + 1 - self.pieces : zero + self.pieces]
         bias: Floats = sliding_window_view(near, self.pieces, axis=1)[:, ::-1]
         return bias
 

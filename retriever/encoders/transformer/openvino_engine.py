@@ -240,13 +240,13 @@ class _GraphOperations:
     def gelu(self, states: Any) -> Any:
         return self._operators.gelu(states, "erf")
 
-    def distance_bias(self, by_distance: Floats) -> Any:
+    def relative_position_bias(self, bias_by_offset: Floats) -> Any:
         make = self._operators
         integers = self._integers
-        table = self._constant(by_distance)
+        table = self._constant(bias_by_offset)
         places = self._places()
         distance = make.unsqueeze(places, integers(0)) - make.unsqueeze(places, integers(1))
-        zero = by_distance.shape[1] // 2
+        zero = bias_by_offset.shape[1] // 2
         bias = make.gather(table, distance + integers(zero), integers(1))
         return self._padding + make.unsqueeze(bias, integers(0))
 

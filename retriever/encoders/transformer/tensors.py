@@ -46,12 +46,12 @@ class UnsupportedModelError(Exception):
     """Raised for a model that the backends without torch do not support."""
 
 
-class MisfitError(Exception):
+class WeightsMismatchError(Exception):
     """Raised for weights and a configuration that no backend can run together."""
 
 
-class StoredTensor(ABC):
-    """A tensor in another number format than float32. An index selects rows, in float32."""
+class LowPrecisionTensor(ABC):
+    """A tensor in 16 or 4 bits. An index selects rows, which are converted to float32."""
 
     shape: tuple[int, ...]
 
@@ -63,7 +63,7 @@ class StoredTensor(ABC):
         """Return the rows of an index or a slice."""
 
     @abstractmethod
-    def part(self, start: int, stop: int) -> StoredTensor:
+    def part(self, start: int, stop: int) -> LowPrecisionTensor:
         """Return consecutive rows, not yet converted."""
 
     @cached_property
@@ -72,7 +72,7 @@ class StoredTensor(ABC):
         return self[:]
 
 
-class HalfTensor(StoredTensor):
+class HalfTensor(LowPrecisionTensor):
     """A tensor in float16 or bfloat16."""
 
     def __init__(self, numbers: NDArray[Any]) -> None:
@@ -94,7 +94,7 @@ class HalfTensor(StoredTensor):
         return HalfTensor(self._numbers[start:stop])
 
 
-class FourBitTensor(StoredTensor):
+class FourBitTensor(LowPrecisionTensor):
     """A matrix in 4 bits, with a float16 scale for each block of a row.
 
     Byte j of a block has weight j in its low bits and weight j + 16 in its high ones.
@@ -123,7 +123,7 @@ class FourBitTensor(StoredTensor):
         return FourBitTensor(self._nibbles[start:stop], self._scales[start:stop])
 
 
-Tensor = Floats | StoredTensor
+Tensor = Floats | LowPrecisionTensor
 Tensors = Mapping[str, Tensor]
 # Types of safetensors, and the types of NumPy with the same bits.
 _NUMBER_TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1"}
@@ -131,12 +131,14 @@ _NUMBER_TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1"}
 
 def to_values(tensor: Tensor) -> Floats:
     """Return a tensor as a float32 array; a stored one is converted once."""
-    return tensor.values if isinstance(tensor, StoredTensor) else tensor
+    return tensor.values if isinstance(tensor, LowPrecisionTensor) else tensor
 
 
 def part_of(tensor: Tensor, start: int, stop: int) -> Tensor:
     """Return consecutive rows of a tensor, without a copy."""
-    return tensor.part(start, stop) if isinstance(tensor, StoredTensor) else tensor[start:stop]
+    return (
+        tensor.part(start, stop) if isinstance(tensor, LowPrecisionTensor) else tensor[start:stop]
+    )
 
 
 def read_tensors(folder: ModelFolder) -> dict[str, Tensor]:
@@ -212,7 +214,7 @@ def _map_array(data: NDArray[np.uint8], entry: Mapping[str, Any]) -> NDArray[Any
 
 
 def _convert_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-    """Return floating-point tensors by name: float32 as it is, other formats as `StoredTensor`."""
+    """Return tensors by name: float32 as it is, fewer bits as `LowPrecisionTensor`."""
     tensors: dict[str, Tensor] = {}
     matrices = [name.removesuffix(_NIBBLES) for name in arrays if name.endswith(_NIBBLES)]
     scales = {matrix + _SCALES for matrix in matrices}

@@ -26,7 +26,7 @@ Integers = NDArray[np.int64]
 
 
 class WordDivision(NamedTuple):
-    """The ids of a word's pieces, and the end of each piece in the word."""
+    """The ids of a word's pieces, and the character offset at which each piece ends."""
 
     ids: tuple[int, ...]
     stops: tuple[int, ...]

@@ -31,7 +31,7 @@ def read(reader: WeightsReader) -> PostNormNetwork:
         is_decoder=False,
         add_cross_attention=False,
     )
-    reader.find_prefix(WORDS)
+    reader.detect_prefix(WORDS)
     width = reader.size("hidden_size")
     positions = read_embeddings(reader, "position", width)
     return PostNormNetwork(

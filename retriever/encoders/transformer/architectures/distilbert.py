@@ -28,7 +28,7 @@ _EPSILON = 1e-12
 def read(reader: WeightsReader) -> PostNormNetwork:
     """Read a DistilBERT."""
     reader.require(activation="gelu")
-    reader.find_prefix(WORDS)
+    reader.detect_prefix(WORDS)
     width = reader.size("dim")
     positions = read_embeddings(reader, "position", width)
     return PostNormNetwork(

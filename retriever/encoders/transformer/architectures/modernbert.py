@@ -27,9 +27,9 @@ from retriever.encoders.transformer.network import (
 )
 from retriever.encoders.transformer.tensors import (
     Floats,
-    MisfitError,
     Tensor,
     UnsupportedModelError,
+    WeightsMismatchError,
 )
 
 _WORDS = "embeddings.tok_embeddings.weight"
@@ -70,7 +70,7 @@ class ModernBERTNetwork(Network):
     epsilon: float  # Of the layer norms.
     width: int
     max_pieces: int
-    local_reach: int  # Greatest distance of two pieces in a local layer.
+    half_window: int  # Greatest distance of two pieces in a local layer.
     bases: dict[bool, float]  # Base of the rotations of local and of global layers.
 
     @property
@@ -90,7 +90,9 @@ class ModernBERTNetwork(Network):
             is_local: operations.rotation(*rotation_tables(self.max_pieces, head_width, base))
             for is_local, base in self.bases.items()
         }
-        nearness = operations.distance_bias(nearness_bias(self.max_pieces, self.local_reach))
+        window_bias = operations.relative_position_bias(
+            sliding_window_bias(self.max_pieces, self.half_window)
+        )
         for number, layer in enumerate(self.layers, 1):
             normal = states
             if layer.attention_norm is not None:
@@ -98,7 +100,7 @@ class ModernBERTNetwork(Network):
             query = operations.linear(normal, layer.query)
             key = operations.linear(normal, layer.key)
             value = operations.linear(normal, layer.value)
-            bias = nearness if layer.is_local else None
+            bias = window_bias if layer.is_local else None
             rotation = rotations[layer.is_local]
             attended = operations.attention(query, key, value, self.heads, bias, rotation)
             states = operations.linear(attended, layer.attention_output) + states
@@ -123,20 +125,22 @@ def rotation_tables(positions: int, head_width: int, base: float) -> tuple[Float
 
 
 @cache
-def nearness_bias(positions: int, reach: int) -> Floats:
+def sliding_window_bias(positions: int, half_window: int) -> Floats:
     """Return the attention bias of a local layer, (1, 2 n - 1) for each distance."""
     distances = np.abs(np.arange(1 - positions, positions))
-    return np.where(distances <= reach, 0, _TOO_FAR).astype(np.float32)[None]
+    return np.where(distances <= half_window, 0, _TOO_FAR).astype(np.float32)[None]
 
 
 def read(reader: WeightsReader) -> ModernBERTNetwork:
     """Read a ModernBERT."""
     reader.require(hidden_activation="gelu")
-    reader.find_prefix(_WORDS)
+    reader.detect_prefix(_WORDS)
     width = reader.size("hidden_size")
     heads = read_heads(reader, width)
     if width // heads % 2:
-        raise MisfitError(f"{heads} attention heads have an odd width, which cannot be rotated")
+        raise WeightsMismatchError(
+            f"{heads} attention heads have an odd width, which cannot be rotated"
+        )
     max_pieces = reader.size("max_position_embeddings")
     require_positions(max_pieces)
     kinds = _layer_kinds(reader)
@@ -151,7 +155,7 @@ def read(reader: WeightsReader) -> ModernBERTNetwork:
         epsilon=reader.number("norm_eps", 1e-5),
         width=width,
         max_pieces=max_pieces,
-        local_reach=reader.whole_number("local_attention", 128) // 2,
+        half_window=reader.whole_number("local_attention", 128) // 2,
         bases={kind == _LOCAL: _read_base(reader, kind) for kind in (_GLOBAL, _LOCAL)},
     )
 
@@ -164,7 +168,7 @@ def _layer_kinds(reader: WeightsReader) -> list[str]:
         period = reader.whole_number("global_attn_every_n_layers", 3, least=1)
         kinds = [_LOCAL if number % period else _GLOBAL for number in range(depth)]
     if not isinstance(kinds, list) or len(kinds) != depth:
-        raise MisfitError(f"layer_types: expected a list of {depth}")
+        raise WeightsMismatchError(f"layer_types: expected a list of {depth}")
     if any(kind not in (_GLOBAL, _LOCAL) for kind in kinds):
         raise UnsupportedModelError(f"layer_types: expected {_GLOBAL} and {_LOCAL} alone")
     return kinds
@@ -184,7 +188,7 @@ def _read_base(reader: WeightsReader, kind: str) -> float:
         raise UnsupportedModelError("rope_scaling: expected the default rotations")
     number = check_number("rope_theta", base)
     if not number:
-        raise MisfitError("rope_theta: expected a number above 0, found 0")
+        raise WeightsMismatchError("rope_theta: expected a number above 0, found 0")
     return number
 
 

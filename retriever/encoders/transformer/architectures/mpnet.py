@@ -18,7 +18,7 @@ from retriever.encoders.transformer.architectures.post_norm import (
     read_layers,
 )
 from retriever.encoders.transformer.network import Integers, WeightsReader
-from retriever.encoders.transformer.tensors import MisfitError, to_values
+from retriever.encoders.transformer.tensors import WeightsMismatchError, to_values
 
 _PARTS = PARTS | {
     "query": "attention.attn.q",
@@ -37,14 +37,14 @@ _LARGEST_DISTANCE = 128
 def read(reader: WeightsReader) -> PostNormNetwork:
     """Read an MPNet."""
     reader.require(hidden_act="gelu")
-    reader.find_prefix(WORDS)
+    reader.detect_prefix(WORDS)
     width = reader.size("hidden_size")
     heads = read_heads(reader, width)
     positions = read_embeddings(reader, "position", width)
     buckets = to_values(reader.table("encoder.relative_attention_bias.weight", heads))
     max_pieces = len(positions) - _PADDING_ID - 1
     if len(buckets) < _BUCKETS or max_pieces < 1:
-        raise MisfitError(
+        raise WeightsMismatchError(
             f"expected {_BUCKETS} distances and a position for each piece, found {len(buckets)} "
             f"and {len(positions)} rows"
         )
@@ -59,7 +59,7 @@ def read(reader: WeightsReader) -> PostNormNetwork:
         width=width,
         max_pieces=max_pieces,
         padding=_PADDING_ID,
-        by_distance=np.ascontiguousarray(buckets[distance_buckets(len(positions))].T),
+        bias_by_offset=np.ascontiguousarray(buckets[distance_buckets(len(positions))].T),
     )
 
 

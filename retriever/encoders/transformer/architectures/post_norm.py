@@ -23,9 +23,9 @@ from retriever.encoders.transformer.network import (
 )
 from retriever.encoders.transformer.tensors import (
     Floats,
-    MisfitError,
     Tensor,
     UnsupportedModelError,
+    WeightsMismatchError,
     to_values,
 )
 
@@ -58,7 +58,7 @@ class PostNormNetwork(Network):
     width: int
     max_pieces: int
     padding: int | None = None  # Id of the padding token, if it shifts positions.
-    by_distance: Floats | None = None  # See `Operations.distance_bias`.
+    bias_by_offset: Floats | None = None  # See `Operations.relative_position_bias`.
 
     has_positions = True
 
@@ -88,8 +88,8 @@ class PostNormNetwork(Network):
         states = operations.norm(states, self.norm, self.epsilon)
         yield states
         bias = None
-        if self.by_distance is not None:
-            bias = operations.distance_bias(self.by_distance)
+        if self.bias_by_offset is not None:
+            bias = operations.relative_position_bias(self.bias_by_offset)
         for layer in self.layers:
             query = operations.linear(states, layer.query)
             key = operations.linear(states, layer.key)
@@ -135,7 +135,7 @@ def read_heads(reader: WeightsReader, width: int) -> int:
     """Return the number of attention heads, which divides the width."""
     heads = reader.size("num_attention_heads", "n_heads")
     if width % heads:
-        raise MisfitError(f"{heads} attention heads do not divide the width {width}")
+        raise WeightsMismatchError(f"{heads} attention heads do not divide the width {width}")
     return heads
 
 

@@ -11,8 +11,8 @@ from importlib import import_module
 from retriever.encoders.model_folders import REMEDY, ModelFolder
 from retriever.encoders.transformer.network import Network, WeightsReader
 from retriever.encoders.transformer.tensors import (
-    MisfitError,
     UnsupportedModelError,
+    WeightsMismatchError,
     read_tensors,
 )
 from retriever.errors import ModelError
@@ -47,7 +47,7 @@ def read_network(folder: ModelFolder) -> Network:
         network: Network = module.read(reader)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{folder.path}: {error}") from error
-    except MisfitError as error:
+    except WeightsMismatchError as error:
         raise ModelError(
             f"{folder.path}: the weights do not fit config.json: {error}; {REMEDY}"
         ) from error

@@ -10,7 +10,7 @@ from dataclasses import replace
 from retriever.encoders.transformer.architectures import bert
 from retriever.encoders.transformer.architectures.post_norm import PostNormNetwork
 from retriever.encoders.transformer.network import WeightsReader
-from retriever.encoders.transformer.tensors import MisfitError
+from retriever.encoders.transformer.tensors import WeightsMismatchError
 
 # Id of the padding token where the configuration names none.
 _PADDING_ID = 1
@@ -22,7 +22,7 @@ def read(reader: WeightsReader) -> PostNormNetwork:
     padding = reader.whole_number("pad_token_id", _PADDING_ID)
     max_pieces = network.max_pieces - padding - 1
     if max_pieces < 1:
-        raise MisfitError(
+        raise WeightsMismatchError(
             f"pad_token_id: expected an id below {network.max_pieces}, found {padding}"
         )
     return replace(network, padding=padding, max_pieces=max_pieces)
