@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from retriever.documents.document import Fields, Record
 from retriever.documents.file_heads import head_exclusion, head_of, kind_of_head, name_exclusion
-from retriever.documents.files import KINDS, LONGEST_FILE, SourceFile, kind_of, read_files
+from retriever.documents.file_kinds import KINDS, kind_of
+from retriever.documents.files import LONGEST_FILE, SourceFile, read_files
 from retriever.documents.ignore_patterns import IgnorePatterns, Position, split_lines
 from retriever.documents.sources import LONGEST, Meter, UnopenedError, base_name, normalize_name
 from retriever.documents.text import refuse_named_fields

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self, get_args
 
 from retriever.documents.document import Assembler, ColumnType, Document, Fields, Record, content_id
-from retriever.documents.files import KINDS
+from retriever.documents.file_kinds import KINDS
 from retriever.documents.folders import FolderRules, files_below, include_advice, left_out_text
 from retriever.documents.losses import Loss
 from retriever.documents.report import FilesReport
@@ -56,8 +56,9 @@ class CorpusReader:
     A source is one of these:
 
     - JSON Lines, CSV, TSV, Parquet or plain text, gzipped or not: a document per record or line.
-    - A folder of files of any kind in `retriever.documents.files`: a document per file, sorted by
-      relative path, which is its id. With several folders an id begins with the folder's name.
+    - A folder of files of any kind in `retriever.documents.file_kinds`: a document per file,
+      sorted by relative path, which is its id. With several folders an id begins with the
+      folder's name.
     - Such a file alone, unless it ends in .txt: its id is its path as given.
     - A table of a SQLite database (``data.db::table``, or `sql`).
     - ``-`` for standard input, which is read only once.

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from retriever.documents.document import ColumnType, Fields, Record
-from retriever.documents.files import SourceFile, is_document, read_files
+from retriever.documents.file_kinds import is_document
+from retriever.documents.files import SourceFile, read_files
 from retriever.documents.folders import FolderRules, read_folder
 from retriever.documents.sources import (
     FieldCount,

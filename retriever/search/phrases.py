@@ -17,7 +17,7 @@ from indexes import Query
 from indexes.bm25 import BM25Settings
 from indexes.filters import compile_where, written_value
 from retriever.documents.division import normalize
-from retriever.documents.files import kind_of
+from retriever.documents.file_kinds import kind_of
 from retriever.documents.outline import read_outline
 from retriever.documents.passages import label_text
 from retriever.search.syntax import UNSPACED

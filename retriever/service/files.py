@@ -23,7 +23,7 @@ from urllib.parse import quote
 from fastapi.responses import StreamingResponse
 
 from retriever.documents.file_heads import HEAD
-from retriever.documents.files import KINDS, kind_of
+from retriever.documents.file_kinds import KINDS, kind_of
 from retriever.errors import RetrieverError
 from retriever.index.index import Index
 from retriever.index.sources.memory import SourceMemory, memory_path

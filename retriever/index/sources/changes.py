@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from retriever.documents.files import KINDS
+from retriever.documents.file_kinds import KINDS
 from retriever.index.sources import files
 from retriever.index.sources.files import (
     FileState,

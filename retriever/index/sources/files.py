@@ -10,7 +10,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from retriever.documents.files import KINDS, kind_of
+from retriever.documents.file_kinds import KINDS, kind_of
 from retriever.documents.folders import FolderRules, files_below
 from retriever.documents.sources import UnopenedError
 from retriever.documents.tables import split_table

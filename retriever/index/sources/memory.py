@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from indexes import SOURCES_FILE
 from indexes.files import storage_errors
 from indexes.filters import id_forms
-from retriever.documents.files import kind_of_file
+from retriever.documents.file_kinds import kind_of_file
 from retriever.documents.reader import CorpusReader
 from retriever.documents.report import FilesReport
 from retriever.documents.sources import normalize_name

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import cast
 
-from retriever.documents.files import KINDS, kind_of
+from retriever.documents.file_kinds import KINDS, kind_of
 from retriever.documents.losses import Loss, LossKind
 from retriever.documents.report import FilesReport
 

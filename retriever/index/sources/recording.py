@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from retriever.documents.document import Document
-from retriever.documents.files import KINDS
+from retriever.documents.file_kinds import KINDS
 from retriever.documents.reader import CorpusReader, PlacedDocument
 from retriever.documents.sources import normalize_name
 

@@ -13,7 +13,7 @@ import pytest
 
 from cli.output.progress import left_out_line
 from retriever import CorpusReader, Index, SourceError
-from retriever.documents.files import is_document, kind_of_file
+from retriever.documents.file_kinds import is_document, kind_of_file
 from retriever.documents.folders import FolderRules, files_below
 from retriever.index import RefreshReport
 from tests.retriever.documents.source_samples import read, refuses, write

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from retriever.documents.files import is_document, kind_of
+from retriever.documents.file_kinds import is_document, kind_of
 from retriever.documents.kinds.markup import read_asciidoc, read_latex, read_org, read_rst
 
 ORG = """#+AUTHOR: Kim

@@ -14,7 +14,7 @@ pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
 
 from retriever import CorpusReader, Index
-from retriever.documents.files import KINDS
+from retriever.documents.file_kinds import KINDS
 from retriever.service import ServiceSettings, create_app, files
 from tests.retriever.service.servers import running
 
