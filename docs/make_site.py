@@ -1,10 +1,11 @@
 """Fills build/docs with all pages; `--after` puts their Markdown and llms.txt into build/site.
 
-Pages keep their names. README.md becomes index.md, and links are those of one folder.
+Pages of `docs` keep their paths. README.md becomes index.md, and links follow.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -34,17 +35,23 @@ def fill() -> None:
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
     shutil.copytree(FOLDER / "images", PAGES / "images")
-    for page in [*FOLDER.glob("*.md"), *map(ROOT.joinpath, ELSEWHERE)]:
-        name = ELSEWHERE.get(page.relative_to(ROOT).as_posix(), page.name)
+    for page in [*FOLDER.rglob("*.md"), *map(ROOT.joinpath, ELSEWHERE)]:
+        copy = PAGES / site_path(page)
+        copy.parent.mkdir(parents=True, exist_ok=True)
         text = page.read_text("utf-8")
-        (PAGES / name).write_text(_LINK.sub(partial(_moved, page.parent), text), "utf-8")
+        copy.write_text(_LINK.sub(partial(_site_link, page), text), "utf-8")
 
 
-def _moved(folder: Path, link: re.Match[str]) -> str:
-    path = (folder / link[1]).resolve().relative_to(ROOT)
-    if path.is_relative_to("docs/images"):
-        return f"](images/{path.name}"
-    return "](" + ELSEWHERE.get(path.as_posix(), path.name)
+def site_path(page: Path) -> str:
+    """Return the path of a page in the site."""
+    path = page.relative_to(ROOT).as_posix()
+    return ELSEWHERE.get(path, path.removeprefix("docs/"))
+
+
+def _site_link(page: Path, link: re.Match[str]) -> str:
+    """Return the beginning of a link of a page as it is in the site."""
+    target = site_path((page.parent / link[1]).resolve())
+    return f"]({os.path.relpath(target, Path(site_path(page)).parent)}"
 
 
 def finish() -> None:
@@ -55,6 +62,7 @@ def finish() -> None:
         if name is None:
             lines += ["", f"## {title}"]
         else:
+            (SITE / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(PAGES / name, SITE / name)
             lines.append(f"- [{title}]({name})")
     (SITE / "llms.txt").write_text("\n".join(lines) + "\n", "utf-8")

@@ -179,11 +179,11 @@ def warn_metadata(reader: CorpusReader) -> None:
 def warn_reader(reader: CorpusReader, *, quiet: bool = False) -> None:
     """Report the ids that the reader made, the records that it merged or skipped, and its files.
 
-    With `quiet`, only losses are reported for files.
+    With `quiet`, only losses are reported for files, and the rule of generated ids is left out.
     """
     from retriever.documents.decoding import REMEDY
 
-    if reader.generated_ids is not None:
+    if reader.generated_ids is not None and not quiet:
         say(f"note: {reader.generated_ids}")
     for encoding, count in reader.recoded.items():
         say(

@@ -231,10 +231,7 @@ def test_web_pages_are_not_fetched(fake_encoder, retriever):
 def test_a_quiet_query_prints_hits_alone(notes, retriever):
     arguments = ("query", "apples", "--in", "notes", "--mode", "bm25", "--json")
     first = retriever(*arguments, "--quiet")
-    assert (printed_json(first)["id"], first.err) == (
-        "a.md",
-        "note: ids are the paths relative to the folder\n",
-    )
+    assert (printed_json(first)["id"], first.err) == ("a.md", "")
     (notes / "c.md").write_text("Plums.\n")
     assert retriever(*arguments, "-q").err == ""
     assert retriever("query", "zebra", "--in", "notes", "--mode", "bm25", "-q") == (0, "", "")

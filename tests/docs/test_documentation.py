@@ -23,7 +23,7 @@ from eval import Pipeline
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *sorted(ROOT.glob("*.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "benchmarks/README.md",
 ]
 MAKER = runpy.run_path(str(ROOT / "docs/make_cli.py"))
@@ -150,7 +150,8 @@ def test_the_site_has_every_page():
     maker = runpy.run_path(str(ROOT / "docs/make_site.py"))
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     named = [name for _, name in maker["entries"](nav) if name]
-    written = [path.name for path in (ROOT / "docs").glob("*.md")]
+    docs = ROOT / "docs"
+    written = [path.relative_to(docs).as_posix() for path in docs.rglob("*.md")]
     assert sorted(named) == sorted([*written, *maker["ELSEWHERE"].values()])
 
 
