@@ -155,6 +155,12 @@ def test_the_site_has_every_page():
     assert sorted(named) == sorted([*written, *maker["ELSEWHERE"].values()])
 
 
+def test_the_pictures_are_those_of_the_script():
+    maker = runpy.run_path(str(ROOT / "docs/make_pictures.py"))
+    for name, picture in maker["PICTURES"].items():
+        assert (ROOT / f"docs/images/{name}.svg").read_text() == maker["draw"](picture)
+
+
 def test_the_index_of_benchmarks_names_every_script():
     folder = ROOT / "benchmarks"
     text = (folder / "README.md").read_text()
