@@ -13,6 +13,9 @@ DEMO := .demo
 DOORS := .venv-integrations
 DOOR_EXTRAS := offline,chroma,cpu,haystack,lancedb,langchain,llama-index,mcp,mteb,parquet,torch
 
+# Builds wheels, with nothing else installed.
+BUILDER := .venv-wheels
+
 # The oldest packages that the bounds allow, chosen by uv, and the newest, with a newer Python.
 LOWEST := .venv-lowest
 NEWEST := .venv-newest
@@ -102,11 +105,21 @@ soak: $(STAMP)
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=explore \
 	  $(BIN)/python -m pytest -n auto --max-worker-restart 0 -m "(soak or hypothesis) and not milvus"
 
-# What a release is: `pip install --find-links dist "layer-retriever[cpu,offline]"` installs it.
-wheels: $(STAMP)
-	$(BIN)/python -m build --outdir dist
-	$(BIN)/python -m build --wheel --outdir dist model/minilm
-	$(BIN)/python -m build --wheel --outdir dist model/e5
+# What a release is: `pip install --find-links dist "layer-retriever[cpu,offline]"` installs it. A
+# wheel with the inner loops in C, for Python 3.11 and newer on this platform, and one without, for
+# all others. auditwheel, if it is installed, makes the first a manylinux wheel.
+wheels:
+	test -x $(BUILDER)/bin/python || $(PYTHON) -m venv $(BUILDER)
+	$(BUILDER)/bin/python -m pip install --quiet --disable-pip-version-check build
+	RETRIEVER_COMPILE=no $(BUILDER)/bin/python -m build --outdir dist
+	$(BUILDER)/bin/python -m build --outdir dist
+	$(BUILDER)/bin/python -m build --wheel --outdir dist model/minilm
+	$(BUILDER)/bin/python -m build --wheel --outdir dist model/e5
+	if command -v auditwheel > /dev/null; then \
+	  for wheel in dist/layer_retriever-*-linux_*.whl; do \
+	    auditwheel repair --wheel-dir dist $$wheel && rm $$wheel; \
+	  done; \
+	fi
 
 # The site, in build/site: links are checked, and every page is there as Markdown too.
 docs: $(STAMP)

@@ -1,5 +1,6 @@
 """The extras, and the part that needs a compiler; all else is in pyproject.toml."""
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -68,18 +69,20 @@ EXTRAS = {
     ],
 }
 
+INNER_LOOPS = Extension(
+    "indexes.compiled._inner_loops",
+    ["indexes/compiled/inner_loops.c"],
+    # Without a compiler the package works all the same; see indexes/compiled.
+    optional=True,
+    py_limited_api=True,
+    # One rounding after each operation, as NumPy does it.
+    extra_compile_args=["-O3", "-ffp-contract=off"],
+)
+# `RETRIEVER_COMPILE=no` makes a wheel for every platform.
+COMPILES = os.environ.get("RETRIEVER_COMPILE") != "no"
+
 setup(
     extras_require=EXTRAS,
-    ext_modules=[
-        Extension(
-            "indexes.compiled._inner_loops",
-            ["indexes/compiled/inner_loops.c"],
-            # Without a compiler the package works all the same; see indexes/compiled.
-            optional=True,
-            py_limited_api=True,
-            # One rounding after each operation, as NumPy does it.
-            extra_compile_args=["-O3", "-ffp-contract=off"],
-        )
-    ],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    ext_modules=[INNER_LOOPS] if COMPILES else [],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if COMPILES else {},
 )
