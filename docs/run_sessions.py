@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Scores, seconds, sizes, names of caches and days differ between machines.
 VARIABLE = [
-    (re.compile(r"\b\d\.\d{4}\b"), "SCORE"),
+    (re.compile(r"\b\d\.\d{4,}\b"), "SCORE"),
     (re.compile(r"\b\d+\.\d+ s\b"), "SECONDS"),
     (re.compile(r"\b[\d.]+ ?[kM]?B\b"), "SIZE"),
     (re.compile(r"-[0-9a-f]{8}\.index"), "-HASH.index"),

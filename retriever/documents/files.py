@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from retriever.documents.dates import file_time
 from retriever.documents.decoding import byte_losses, decode, encoding_fault
 from retriever.documents.document import Fields, Json, Record
 from retriever.documents.file_heads import HEAD, is_binary
@@ -62,8 +63,9 @@ class SourceFile(NamedTuple):
     number: int
     file: str = ""
     is_part: bool = False
-    # Kind by the content, once the file is opened.
+    # Kind by the content, and time of the last change, once the file is opened.
     kind: str = ""
+    modified: str | None = None
 
 
 def read_files(
@@ -107,10 +109,12 @@ class _FileReader:
     def begin(self, file: SourceFile | Record) -> Iterator[_PendingRecords]:
         """Begin to read a file, and yield its pending records, one call a document."""
         if isinstance(file, Record):
-            yield 0, lambda: [file]
+            record = file
+            yield 0, lambda: [record]
             return
         try:
             with open_bytes(file.path, file.where, self._meter) as stream:
+                file = file._replace(modified=file_time(file.path.stat().st_mtime_ns))
                 kind = kind_of(file.path, stream.peek(HEAD)[:HEAD])
                 if kind == "mbox":
                     yield from self._begin_messages(file, stream)
@@ -207,6 +211,9 @@ class _FileReader:
             FieldCount.add(self._meter.recoded, encoding, file.where)
         outline = (*_label_marks(file, metadata), *outline)
         values = {**metadata, "id": file.id, "title": title, self._text_name: text}
+        if file.modified is not None:
+            # What the document itself says is its own.
+            values.setdefault("modified", file.modified)
         return Record(
             file.number,
             file.where,

@@ -13,11 +13,11 @@ import math
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime
 from io import BufferedReader
 from itertools import chain, islice
 from typing import cast
 
+from retriever.documents.dates import iso_date
 from retriever.documents.document import (
     Columns,
     ColumnType,
@@ -41,7 +41,6 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 # Digits of the largest integer of 64 bits, with its sign.
 _MOST_DIGITS = 20
 _BOOLEANS = {"true": True, "false": False}
-_YEAR_OR_MONTH = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2]))?")
 _DOUBLE_IT = 'write a quote inside a quoted cell twice ("")'
 # The line on which a row begins, its cells, and its fault or None.
 _NumberedRow = tuple[int, list[str], str | None]
@@ -113,23 +112,6 @@ def read_tsv(source: OpenSource, fields: Fields) -> Iterator[Record]:
     if fields == Fields() and source.form.header and _COLLECTION.fullmatch(line):
         return _read_collection(source, lines)
     return _read_delimited(source, fields, "\t", lines)
-
-
-def iso_date(cell: str) -> str | None:
-    """Return a date of ISO 8601 as a string that sorts by time, in UTC; None for other text."""
-    if _YEAR_OR_MONTH.fullmatch(cell):
-        return cell
-    try:
-        return date.fromisoformat(cell).isoformat()
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(cell)
-        if moment.tzinfo is not None:
-            moment = moment.astimezone(UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError):
-        return None
-    return moment.isoformat()
 
 
 def _read_collection(source: OpenSource, lines: TextLines) -> Iterator[Record]:

@@ -21,10 +21,11 @@ from retriever.index.adding import make_indexer
 from retriever.index.indexing.fit_measurement import measure_fit
 from retriever.index.indexing.run import IndexingReport, Progress
 from retriever.index.sources.changes import find_changes
-from retriever.index.sources.files import SourceChanges
+from retriever.index.sources.files import SourceChanges, is_settled
 from retriever.index.sources.memory import SourceMemory
 from retriever.index.sources.recording import record_documents
 from retriever.index.sources.remembered import note_moved, remembered_sources
+from retriever.index.sources.times import update_times
 from retriever.search.fit import is_due
 from retriever.search.settings import FIT
 
@@ -93,10 +94,9 @@ def refresh_index(
         changes = _find_changes(memory, prune=prune)
         if not any(change.read or change.removed for change in changes):
             _measure_unchanged(access)
-            if any(stamp for change in changes for stamp, _ in change.seen.values()):
-                # It only saves the next refresh some work.
-                with suppress(StorageError, IndexLockedError):
-                    memory.finish(changes, removed=False)
+            # The next refresh that can write does what is left.
+            with suppress(StorageError, IndexLockedError):
+                _settle(access, memory, changes)
             return _report(IndexingReport(), changes, [], memory.count())
     with access.writer() as writer, SourceMemory(store) as memory:
         refresh = _Refresh(access.opened, writer, memory, progress, stage)
@@ -148,6 +148,7 @@ class _Refresh:
         for change in changes:
             if change.read:
                 self._read_source(change, changes, deleted_ids)
+            update_times(self._writer, memory, change)
         for ids in memory.stale_ids():
             self.report.deleted += self._writer.delete(ids)
         return memory.finish(changes, removed=True)
@@ -171,6 +172,19 @@ class _Refresh:
         documents = record_documents(self._memory, reader, [source])
         indexer.add(document for document in documents if document.id not in deleted_ids)
         indexer.merge()
+
+
+def _settle(access: WriterAccess, memory: SourceMemory, changes: Sequence[SourceChanges]) -> None:
+    """Note new times of files whose content is as it was."""
+    if any(change.touched for change in changes):
+        with access.writer() as writer:
+            memory.begin(changes)
+            for change in changes:
+                update_times(writer, memory, change)
+            memory.finish(changes, removed=False)
+    elif any(is_settled(stamp) for change in changes for stamp, _ in change.seen.values()):
+        # It only saves the next refresh some work.
+        memory.finish(changes, removed=False)
 
 
 def _read_outdated(
@@ -204,7 +218,9 @@ def _without_outdated(changes: Sequence[SourceChanges], batch_size: int) -> list
             batch = paths[start : start + batch_size]
             seen = {path: change.seen.pop(path) for path in batch}
             batches.append(
-                SourceChanges(change.source, set(batch), set(batch), seen, left_out=change.left_out)
+                SourceChanges(
+                    change.source, set(batch), set(batch), seen=seen, left_out=change.left_out
+                )
             )
     return batches
 

@@ -83,11 +83,12 @@ def test_get_prints_a_document_or_the_part_that_a_place_names(notes, retriever):
     assert retriever("get", "a.md[0:6]").out == "Apples\n"
     assert retriever("get", "a.md, Green").out == "## Green\n\nPears.\n"
     report = printed_json(retriever("get", "a.md[0:6]", "--json"))
+    assert list(report["metadata"]) == ["modified"]
     assert report == {
         "id": "a.md",
         "title": "Fruit",
         "text": "Apples",
-        "metadata": {},
+        "metadata": report["metadata"],
         "start": 0,
         "stop": 6,
         "length": len(text),

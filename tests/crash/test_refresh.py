@@ -1,12 +1,14 @@
 """Killed at any step of a refresh, an index is sound, and the next refresh makes it right."""
 
 import json
+import os
 import shutil
 
 import pytest
 
 from indexes.folder.verify import verify
 from retriever import CorpusReader, Index
+from retriever.documents.dates import file_time
 from retriever.index.indexing.run import CommitSettings
 from tests.conftest import FakeEncoder
 from tests.crash.steps import yield_killed_copies
@@ -23,6 +25,10 @@ def write_sources(folder, texts, records):
     notes.mkdir()
     for name, text in texts.items():
         (notes / f"{name}.txt").write_text(text)
+    # Its files are older than two seconds, and some are only touched by the next writing.
+    for number, path in enumerate(sorted(notes.iterdir())):
+        moment = 10**9 + len(texts) * 100 + number
+        os.utime(path, (moment, moment))
     lines.write_text(
         "".join(json.dumps({"id": id_, "text": records[id_]}) + "\n" for id_ in records)
     )
@@ -42,6 +48,13 @@ def refresh(index_folder):
 def stored_texts(index_folder):
     with Index.open(index_folder, encoder=FakeEncoder()) as index:
         return {document.id: document.text for document in index}
+
+
+def are_times_those_of_files(index_folder, folder):
+    with Index.open(index_folder, encoder=FakeEncoder()) as index:
+        times = {document.id: document.metadata.get("modified") for document in index}
+    files = {path.name: path.stat().st_mtime_ns for path in sources(folder)[0].iterdir()}
+    return all(times[name] == file_time(moment) for name, moment in files.items())
 
 
 def expected(texts, records):
@@ -73,6 +86,7 @@ def test_refresh_killed_before_each_step_is_completed_by_the_next(tmp_path, acti
         resumed = shutil.copytree(folder, folder.with_suffix(".resumed"))
         perform(resumed)
         assert stored_texts(resumed) == expected(*CHANGED)
+        assert are_times_those_of_files(resumed, tmp_path)
         write_sources(tmp_path, *LATER)
         with Index.open(folder) as index:
             remembers = bool(index.sources)

@@ -12,10 +12,10 @@ from copy import deepcopy
 from typing import Any
 
 from retriever.documents.decoding import browser_encoding, page_text
-from retriever.documents.kinds import OutlinedText, Parsed, nonempty_metadata, one_line
+from retriever.documents.kinds import OutlinedText, Parsed, one_line
 from retriever.documents.kinds.equations import equation_text
+from retriever.documents.kinds.html_metadata import read_page_facts
 from retriever.documents.losses import Loss
-from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
 _SKIPPED_ELEMENT = re.compile(
@@ -86,7 +86,6 @@ _LEAST_SHARE = 2 / 3
 _EXTRACTION_SECONDS = 30.0
 _EQUATIONS = ("math", "m:math", "mml:math")
 _PART_ELEMENTS = ("h1", "h2", "h3", "h4", "h5", "h6", "li", "dt")
-_DATE_FIELDS = ("article:published_time", "date", "dc.date", "dcterms.created")
 
 
 def read_html(content: bytes, encoding: str | None = None) -> Parsed:
@@ -97,20 +96,7 @@ def read_html(content: bytes, encoding: str | None = None) -> Parsed:
     root = tree_of(page_text(content, browser_encoding(encoding) or encoding))
     if root is None:
         return Parsed("")
-    titles = root.xpath("//title")
-    meta_fields = {
-        str(meta.get("name") or meta.get("property")).lower(): meta.get("content")
-        for meta in root.xpath("//meta[@content]")
-    }
-    metadata = nonempty_metadata(
-        author=meta_fields.get("author"),
-        date=next(
-            filter(None, (iso_date(meta_fields.get(meta) or "") for meta in _DATE_FIELDS)), ""
-        ),
-        keywords=meta_fields.get("keywords"),
-        language=root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang"),
-    )
-    title = one_line("".join(titles[0].itertext())) if titles else ""
+    title, metadata = read_page_facts(root)
     _remove_requests(root)
     has_scripts = root.find(".//script") is not None
     parsed = _main_text(root, len(content)).parsed(None, metadata, title)

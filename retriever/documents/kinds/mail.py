@@ -19,6 +19,7 @@ from email.utils import parseaddr, parsedate_to_datetime
 from functools import cached_property
 from typing import BinaryIO
 
+from retriever.documents.dates import iso_date
 from retriever.documents.decoding import browser_encoding, page_text, text_of
 from retriever.documents.document import Json
 from retriever.documents.kinds import (
@@ -29,7 +30,6 @@ from retriever.documents.kinds import (
     one_line,
 )
 from retriever.documents.losses import Loss
-from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
 # Maximum length in characters of a header, and of a header `content-…`. The standard library takes

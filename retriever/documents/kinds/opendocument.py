@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from retriever.documents.dates import iso_date
 from retriever.documents.document import Json
 from retriever.documents.kinds import OutlinedText, Parsed, nonempty_metadata, one_line
 from retriever.documents.kinds.docx import TextBlock, row_blocks
@@ -118,6 +119,7 @@ class _OpenDocumentReader:
         metadata = nonempty_metadata(
             author=author,
             date=date[:10],
+            created=iso_date(values.get("creation-date", "")),
             keywords=", ".join(one_line(keyword.text) for keyword in keywords),
         )
         return values.get("title", ""), metadata

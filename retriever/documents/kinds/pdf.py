@@ -12,6 +12,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from retriever.documents.dates import pdf_date
 from retriever.documents.hyphens import join_parted_words
 from retriever.documents.kinds import (
     OutlinedText,
@@ -60,7 +61,6 @@ _DOT_LEADERS = re.compile(r"(?:[ .]\.){4,}")
 _FILE_NAME_TITLE = re.compile(
     r"(?i)untitled.*|.*\.(docx?|dvi|indd|odt|pdf|pptx?|qxd|rtf|tex|txt|xlsx?)"
 )
-_DATE = re.compile(r"D:(\d{4})(\d{2})(\d{2})")
 
 
 class _PdfPage(NamedTuple):
@@ -92,11 +92,12 @@ def read_pdf(content: bytes) -> Parsed:
         outline.add(text, marks=marks)
         outline.add("\n".join(page.notes))
     properties = document.get_metadata_dict()
-    date = _DATE.match(properties.get("CreationDate", ""))
+    created = pdf_date(properties.get("CreationDate", "")) or ""
     title = one_line(properties.get("Title")).removeprefix("Microsoft Word - ")
     metadata = nonempty_metadata(
         author=properties.get("Author"),
-        date="-".join(date.groups()) if date else "",
+        date=created[:10],
+        created=created,
         keywords=properties.get("Keywords"),
     )
     parsed = outline.parsed(

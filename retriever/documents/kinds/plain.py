@@ -13,12 +13,12 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
 
+from retriever.documents.dates import iso_date
 from retriever.documents.document import Json
 from retriever.documents.kinds import OutlinedText, Parsed, one_line
 from retriever.documents.kinds.markdown import headings, markdown_headings
 from retriever.documents.losses import Loss
 from retriever.documents.outline import Mark
-from retriever.documents.text import iso_date
 from retriever.errors import SourceError
 
 # Maximum length in characters of front matter.

@@ -93,7 +93,10 @@ def read_rtf(content: bytes) -> Parsed:
         text.add(line)
     values = {name: target.words() for name, target in reader.properties.items()}
     metadata = nonempty_metadata(
-        author=values["author"], date=reader.date(), keywords=values["keywords"]
+        author=values["author"],
+        date=reader.date(),
+        created=reader.date(),
+        keywords=values["keywords"],
     )
     return text.parsed(None, metadata, values["title"])
 

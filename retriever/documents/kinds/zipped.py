@@ -9,6 +9,7 @@ from io import BytesIO
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from retriever.documents.dates import iso_date
 from retriever.documents.decoding import page_text
 from retriever.documents.document import Json
 from retriever.documents.kinds import OutlinedText, Parsed, nonempty_metadata, one_line
@@ -91,7 +92,7 @@ class Archive:
         return root_of(self.read(name), f"a damaged {self._kind} file: {name}")
 
     def properties(self) -> tuple[str, dict[str, Json]]:
-        """Return the title, and author, date and keywords of an Office document."""
+        """Return the title, and author, dates and keywords of an Office document."""
         if "docProps/core.xml" not in self:
             return "", {}
         properties = {
@@ -99,9 +100,12 @@ class Archive:
             for element in self.xml("docProps/core.xml")
             if isinstance(element.tag, str)
         }
-        date = one_line(properties.get("created"))[:10]
+        created = one_line(properties.get("created"))
         return one_line(properties.get("title")), nonempty_metadata(
-            author=properties.get("creator"), date=date, keywords=properties.get("keywords")
+            author=properties.get("creator"),
+            date=created[:10],
+            created=iso_date(created),
+            keywords=properties.get("keywords"),
         )
 
 

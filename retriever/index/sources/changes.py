@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from retriever.documents.file_kinds import KINDS
+from retriever.documents.file_kinds import KINDS, is_document
 from retriever.index.sources import files
 from retriever.index.sources.files import (
     FileState,
@@ -17,7 +17,9 @@ from retriever.index.sources.files import (
     file_stamp,
     has_log,
     hidden_path,
+    is_settled,
     list_files,
+    stamped_time,
 )
 
 if TYPE_CHECKING:
@@ -71,12 +73,13 @@ class _Comparison:
         old_stamp, old_digest = old
         stamp = file_stamp(place, path, status, self._now)
         # An interruption left it so while an outdated file was read.
-        is_begun = stamp != "" and old == (stamp, None)
+        is_begun = is_settled(stamp) and old == (stamp, None)
         is_outdated = row == path and (is_begun or _is_outdated(self._versions.get(path)))
-        is_settled = self._is_complete or path in self._with_documents or row in self._erased
-        is_due = self._every or not is_settled
+        is_read = self._is_complete or path in self._with_documents or row in self._erased
+        is_due = self._every or not is_read
         changes = self._changes
-        if stamp and old_stamp == stamp and old_digest is not None and not is_due:
+        is_same = is_settled(stamp) and old_stamp == stamp
+        if is_same and old_digest is not None and not is_due:
             if is_outdated:
                 changes.read.add(path)
                 changes.outdated.add(path)
@@ -93,7 +96,19 @@ class _Comparison:
             row = path
             if not is_changed:
                 changes.outdated.add(path)
+        elif row == path:
+            self._note_time(path, old_stamp, stamp)
         changes.seen[row] = stamp, digest
+
+    def _note_time(self, path: str, old_stamp: str, stamp: str) -> None:
+        """Note the new time of a file whose content is as it was."""
+        earlier = stamped_time(old_stamp)
+        modified = stamped_time(stamp)
+        gives_documents = self._changes.source.options["is_folder"] or is_document(
+            self._changes.source.path
+        )
+        if gives_documents and modified is not None and modified != earlier:
+            self._changes.touched[path] = earlier, modified
 
 
 def _is_outdated(reading: tuple[str, int] | None) -> bool:

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from retriever.documents.dates import file_time
 from retriever.documents.file_kinds import KINDS, kind_of
 from retriever.documents.folders import FolderRules, files_below
 from retriever.documents.sources import UnopenedError
@@ -17,6 +18,11 @@ from retriever.documents.tables import split_table
 
 # A file that changed so shortly ago can change again within the same tick of its clock.
 _RECENT_NS = 2 * 10**9
+
+# Beginning of a stamp of a file that may have changed, and end of those of files whose documents
+# have the time of the file.
+_UNSETTLED = "? "
+_WITH_TIME = " t"
 
 # Stamp and hash of a file.
 FileState = tuple[str, bytes | None]
@@ -40,6 +46,9 @@ class SourceChanges:
     read: set[str] = field(default_factory=set)  # files that are to be read
     # Of these, files that are as they were, but read by a reader of an earlier release.
     outdated: set[str] = field(default_factory=set)
+    # Files with another time and the same content: the earlier time and the new one, as in the
+    # metadata of their documents.
+    touched: dict[str, tuple[str | None, str]] = field(default_factory=dict)
     # New stamps and hashes of these, and of files whose content is as it was.
     seen: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     missing: str | None = None  # why the source as a whole is not there
@@ -114,11 +123,21 @@ def has_log(place: str, path: str) -> bool:
 
 
 def file_stamp(place: str, path: str, status: os.stat_result, now: int) -> str:
-    """Return size and times of a file; empty while it may change without another time."""
-    if now - status.st_ctime_ns < _RECENT_NS or has_log(place, path):
-        return ""
+    """Return size and times of a file; unsettled while it may change without another time."""
+    unsettled = _UNSETTLED if now - status.st_ctime_ns < _RECENT_NS or has_log(place, path) else ""
     # The time of the last change of any kind (ctime) cannot be set, unlike that of the content.
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+    return f"{unsettled}{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}{_WITH_TIME}"
+
+
+def is_settled(stamp: str) -> bool:
+    """Return whether a file with an equal stamp has not changed."""
+    return stamp != "" and not stamp.startswith(_UNSETTLED)
+
+
+def stamped_time(stamp: str) -> str | None:
+    """Return the `modified` that documents got from a file; None if an earlier release read it."""
+    parts = stamp.removeprefix(_UNSETTLED).split()
+    return file_time(int(parts[1])) if stamp.endswith(_WITH_TIME) else None
 
 
 def file_digest(place: str) -> bytes:

@@ -255,6 +255,21 @@ class SourceMemory:
                 database.executemany(
                     "UPDATE origins SET stale = 1 WHERE source = ? AND path = ?", rows
                 )
+                # An interruption has them read again, which gives their documents the new time.
+                database.executemany(
+                    "UPDATE files SET stamp = '', hash = NULL WHERE source = ? AND path = ?",
+                    [(change.source.number, os.fsencode(path)) for path in change.touched],
+                )
+
+    def ids_of_files(self, source: Source, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield the path and the id of each document that some files of a source gave."""
+        with self.transaction() as database:
+            for path in paths:
+                row = source.number, os.fsencode(path)
+                ids = database.execute(
+                    "SELECT id FROM origins WHERE (source, path) = (?, ?)", row
+                ).fetchall()
+                yield from ((path, id_) for (id_,) in ids)
 
     def stale_ids(self) -> Iterator[list[str]]:
         """Yield batches of ids that no file gives any more, once changed files are read."""
@@ -292,7 +307,7 @@ class SourceMemory:
                 number = change.source.number
                 # Another process may be reading what is only touched here.
                 rows = [
-                    (*seen, number, os.fsencode(path), path in change.read)
+                    (*seen, number, os.fsencode(path), path in change.read | change.touched.keys())
                     for path, seen in change.seen.items()
                 ]
                 database.executemany(

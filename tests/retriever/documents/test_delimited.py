@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retriever import ConfigError, CorpusReader, Document, Fields, SourceError
-from retriever.documents.text import SAMPLE_ROWS, iso_date
+from retriever.documents.dates import iso_date
+from retriever.documents.text import SAMPLE_ROWS
 from tests.retriever.documents.source_samples import names_or_skips, read, refuses, write
 
 # A NUL byte cannot be in a text file.

@@ -13,6 +13,7 @@ import pytest
 
 from retriever import ConfigError, CorpusReader, SourceError
 from retriever.documents import TextForm
+from retriever.documents.dates import file_time
 from retriever.documents.decoding import page_text
 from retriever.documents.kinds.html import read_html
 from retriever.documents.kinds.mail import read_mail
@@ -28,6 +29,7 @@ for module in ("pypdfium2", "trafilatura", "lxml"):
 
 HONEY = "Bees make honey."
 DAY = "2024-03-01"
+CREATED = "2024-03-01T10:00:00"
 LETTER = {
     "from": "Ada Löwe <ada@example.org>",
     "to": "bob@example.org",
@@ -90,7 +92,7 @@ KINDS = {
         samples.book_pdf(),
         (
             "Bees",
-            {"author": "Ada", "date": DAY, "pages": 2},
+            {"author": "Ada", "date": DAY, "created": CREATED, "pages": 2},
             "On bees\n\nFood\nnectar",
             [("page", "ii", "On"), ("page", "1", "Food"), ("heading", "Food", "Food")],
         ),
@@ -99,7 +101,7 @@ KINDS = {
         samples.docx(),
         (
             "On bees",
-            {"author": "Ada Lovelace", "date": DAY},
+            {"author": "Ada Lovelace", "date": DAY, "created": CREATED},
             f"{HONEY}\n\nFood\n\nNectar.\n\nx | 1",
             [("heading", "Food", "Food")],
         ),
@@ -108,7 +110,7 @@ KINDS = {
         samples.pptx(),
         (
             "Core title",
-            {"author": "Ada Lovelace", "date": DAY},
+            {"author": "Ada Lovelace", "date": DAY, "created": CREATED},
             "On bees\n\nA talk\n\nFood\n\nnectar\npollen\n\nSay it slowly.",
             [
                 ("page", "1", "On bees"),
@@ -152,7 +154,8 @@ def test_files_of_every_kind_are_read_in_order_with_their_outlines(tmp_path):
         one = found[name]
         assert one.title == title, name
         if metadata is not None:
-            assert (one.metadata, one.text) == (metadata, text), name
+            modified = {"modified": file_time((tmp_path / name).stat().st_mtime_ns)}
+            assert (one.metadata, one.text) == ({**metadata, **modified}, text), name
             outline = [mark for mark in one.outline if mark.kind != "label"]
             begun = [(mark.kind, mark.label, one.text[mark.offset :]) for mark in outline]
             assert len(begun) == len(marks), (name, begun)
@@ -412,7 +415,7 @@ def test_a_hostile_text_is_read_in_little_time(tmp_path, name, content):
     started = time.monotonic()
     [document] = read(tmp_path)
     assert document.text.strip()
-    assert document.metadata == {}
+    assert list(document.metadata) == ["modified"]
     assert time.monotonic() - started < 30
     bomb = "---\na: &a [x, x]\nb: &b [*a, *a]\n---\ntext"
     assert read_markdown(bomb).metadata == {"a": ["x", "x"], "b": "&b [*a, *a]"}

@@ -75,7 +75,8 @@ def test_opendocument_text_is_visible_text(body):
     equation = "<math xmlns='m'><msup><mi>k</mi><mn>2</mn></msup></math>"
     parsed = read_opendocument(document(body, **{"Object 1/content.xml": equation}))
     assert (parsed.text, parsed.title) == (BLOCKS[body], "On bees")
-    assert parsed.metadata == {"author": "Ada", "date": "2024-03-01"}
+    dates = {"date": "2024-03-01", "created": "2024-03-01T10:00:00"}
+    assert parsed.metadata == {"author": "Ada", **dates}
 
 
 def test_headings_are_elements_or_styles_and_the_style_title_is_the_title():

@@ -74,7 +74,8 @@ def test_title_author_date_and_keywords_are_those_of_the_document():
     content = HEAD.replace("1252", "1251") + info + r"\f1 Text\par"
     parsed = read_rtf(content.encode())
     assert (parsed.title, parsed.text) == ("Пч", "Text")
-    metadata = {"author": "Ada", "date": "2024-03-01", "keywords": "owl, moth"}
+    dates = dict.fromkeys(("date", "created"), "2024-03-01")
+    metadata = {"author": "Ada", **dates, "keywords": "owl, moth"}
     assert parsed.metadata == metadata
 
 

@@ -61,11 +61,15 @@ class Files:
     def change(self):
         """Write, change, delete or rename a file, or write the records again."""
         path = self.folder / f"{self.chance.choice(NAMES)}{self.chance.choice(['.txt', '.md'])}"
-        kind = self.chance.choice(["write", "write", "remove", "rename", "records"])
+        kind = self.chance.choice(["write", "write", "remove", "rename", "records", "touch"])
         if kind == "write":
             self.write(path)
         elif kind == "records":
             self.write_records()
+        elif kind == "touch" and path.exists():
+            # Copies and checkouts set times of the past.
+            moment = self.chance.randint(10**9, 10**9 + 5)
+            os.utime(path, (moment, moment))
         elif path.exists() and len([*self.folder.rglob("*.*")]) > 1:
             if kind == "remove":
                 path.unlink()
@@ -86,7 +90,8 @@ def remember(index, files):
 
 def answers(index):
     """Languages, and ids and scores of hits, with a fixed weight where the fit would decide."""
-    found = {"languages": index.info()["languages"]}
+    metadata = {document.id: document.metadata for document in index}
+    found = {"languages": index.info()["languages"], "metadata": metadata}
     for query in QUERIES:
         for mode, fusion in (("bm25", {}), ("hybrid", {"alpha": 0.5})):
             hits = index.search(query, SearchSettings(mode=mode, k=200), **fusion)
