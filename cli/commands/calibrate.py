@@ -25,7 +25,7 @@ from eval.settings import CalibrationSettings
     help="Learn from questions made from the documents, and test on --queries.",
     section="Input",
 )
-@ranking_options("mode", leave_out=("k",))
+@ranking_options("mode", leave_out=("k", "recency", "date_field", "sort"))
 @Settings("learning", CalibrationSettings, "false_answers", metavars={"false_answers": "SHARE"})
 @result_options("the report")
 def calibrate_command(

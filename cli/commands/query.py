@@ -88,7 +88,7 @@ def ranking_options(listed: str, *, leave_out: Collection[str] = (), **defaults:
         RankingOptions,
         listed,
         declared=search_fields(),
-        metavars={"alpha": "WEIGHT"},
+        metavars={"alpha": "WEIGHT", "recency": "DAYS", "date_field": "FIELD"},
         defaults={"k": usual.k, "mode": usual.mode, **defaults},
         leave_out=leave_out,
     )
@@ -182,7 +182,7 @@ class QueryCommand(Command):
 @config_option
 @index_option
 @in_option
-@ranking_options("k mode alpha fusion depth")
+@ranking_options("k mode alpha fusion depth recency sort")
 @where_option
 @Settings(
     "options",

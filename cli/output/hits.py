@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Lines of an excerpt of a passage.
 _LINES = 3
 _INDENT = 5 * " "
+# Characters of the day in a date.
+_DAY_LENGTH = 10
 Spans = Sequence[tuple[int, int]]
 
 
@@ -35,6 +37,7 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
     name = f"{id_}, {place}" if place and not has_lines else id_
     head = f"{hit.rank:>3}  {hit.score:.4f}  {on_one_line(name)}"
     where = f"  {on_one_line(place)}" if place and has_lines else ""
+    day = "" if hit.date is None else f"  {on_one_line(hit.date[:_DAY_LENGTH])}"
     if styled:
         head = click.style(head, bold=True)
         title = click.style(title, fg="cyan")
@@ -55,7 +58,7 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
     if styled:
         text = _highlighted(text, spans)
     lines = wrap(text, cells, initial_indent=_INDENT, subsequent_indent=_INDENT)
-    return "\n".join([f"{head}{title}{where}", *(line.rstrip() for line in lines)])
+    return "\n".join([f"{head}{day}{title}{where}", *(line.rstrip() for line in lines)])
 
 
 def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
@@ -73,7 +76,11 @@ def explanation(hits: Sequence[Hit], settings: SearchSettings) -> str:
             f"score = {fusion.weight:g} * dense + {1 - fusion.weight:g} * bm25, "
             f"both {fusion.normalization} normalized over the candidates"
         )
-    columns = {"rank": "rank", "score": "score"} | ({"first_rank": "first"} if reranked else {})
+    columns = {"rank": "rank", "score": "score"}
+    if settings.recency is not None:
+        how += f", times 0.5 + 0.5 * 2^(-age in days / {settings.recency:g}) if positive"
+        columns |= {"date": "date", "recency": "recency", "plain_score": "before"}
+    columns |= {"first_rank": "first"} if reranked else {}
     columns |= {"dense": "dense", "dense_rank": "rank", "bm25": "bm25", "bm25_rank": "rank"}
     rows = [[*(_score_text(getattr(hit, name)) for name in columns), hit.id] for hit in hits]
     header = [*columns.values(), "id"]
@@ -109,7 +116,7 @@ def facets_text(facets: Facets) -> str:
     return "\n".join(lines)
 
 
-def _score_text(value: float | None) -> str:
+def _score_text(value: float | str | None) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     return "-" if value is None else str(value)

@@ -84,6 +84,8 @@ class Pipeline:
             ranking |= {name: getattr(fusion, name) for name in USED_BY_METHOD[fusion.method]}
         if search.mode != "dense":
             ranking |= {name: getattr(search.bm25, name) for name in ("variant", "k1", "b")}
+        ranking |= {"recency": search.recency, "date_field": search.date_field}
+        ranking["sort"] = None if search.sort == "score" else search.sort
         passages = {name: getattr(self.passages, name) for name in _PASSAGES}
         analyzer = {name: getattr(self.analyzer, name) for name in _ANALYZER}
         if self.query_map and search.mode != "bm25":

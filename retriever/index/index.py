@@ -29,7 +29,6 @@ from retriever.index.reading import (
     summarize_index,
 )
 from retriever.index.searching import (
-    count_facets,
     find_similar,
     list_documents,
     rank_many,
@@ -764,7 +763,8 @@ class Index:
         that share a term with the query (`matches`).
 
         Args:
-            fields: names as a filter writes them: ``lang``, ``author.name``.
+            fields: names as a filter writes them: ``lang``, ``author.name``. ``date:month`` counts
+                the dates of a field by month, the newest first.
             text: a query; None counts no matches.
             where: count only documents that match this filter.
             limit: maximum number of values of each field, the most frequent first; at least 1.
@@ -776,6 +776,8 @@ class Index:
             BadInputError: the query is empty, or not valid Unicode.
             FilterError: the filter does not parse, or a field is no metadata field.
         """
+        from retriever.index.facets import count_facets
+
         return count_facets(self._opened, fields, text, where, limit=limit, raw=raw)
 
     def fields(self) -> list[FieldSummary]:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from indexes import Query
-from indexes.filters import compile_where, parse_field
+from indexes.filters import compile_where
 from retriever.documents.document import document_of
 from retriever.documents.passages import passage_text
-from retriever.errors import ConfigError, require_several
+from retriever.errors import ConfigError
 from retriever.index.reading import find_stored
 from retriever.search.engine import Hits, hit_of, ranked_hits, scored_passages
-from retriever.search.opened import describe_unknown_fields
 from retriever.search.queries import (
-    check_query,
     excluded_texts,
     map_queries,
     prepare_queries,
-    query_terms,
     rank_texts,
     search_texts,
     warn_doubtful,
 )
 
 if TYPE_CHECKING:
-    from indexes.filters import Facets
     from retriever.search.engine import Hit, ScoredPassages
     from retriever.search.opened import OpenedIndex
     from retriever.search.queries import QueryVectors
@@ -95,6 +90,10 @@ def find_similar(
         query = Query(terms, view.vectors([number])[0])
         # One more, since the document itself may be among them.
         (hits,) = ranked_hits(view, replace(settings, k=settings.k + 1), [query], compiled)
+    if settings.reads_dates:
+        from retriever.search.recency import current_time, order_by_date
+
+        hits = order_by_date(hits, settings, current_time())
     neighbors = [hit for hit in hits if hit.id != stored.id][: settings.k]
     return Hits(replace(hit, rank=rank) for rank, hit in enumerate(neighbors, start=1))
 
@@ -120,31 +119,3 @@ def list_documents(opened: OpenedIndex, where: str | Mapping[str, Any] | None, k
         numbers = [stored.passages[0][0] for stored in islice(view.documents(compiled), k)]
         passages = view.passages(numbers)
     return Hits(hit_of(passages[number], rank) for rank, number in enumerate(numbers, start=1))
-
-
-def count_facets(
-    opened: OpenedIndex,
-    fields: Iterable[str],
-    text: str | None,
-    where: str | Mapping[str, Any] | None,
-    *,
-    limit: int,
-    raw: bool,
-) -> Facets:
-    """Count the documents that have each value of metadata fields; see `Index.facets`."""
-    require_several("fields", fields)
-    if limit < 1:
-        raise ConfigError(f"limit: expected 1 or more, found {limit}")
-    names = list(fields)
-    compiled = None if where is None else compile_where(where)
-    top_fields = [parse_field(name)[0] for name in names]
-    if text is not None:
-        check_query(text)
-    with opened.view() as view:
-        warn_doubtful(opened, view, compiled, stacklevel=4)
-        if problem := describe_unknown_fields(view, top_fields):
-            warnings.warn(f"facets: {problem}", stacklevel=3)
-        terms = None
-        if text is not None:
-            terms = query_terms(opened, view, text, has_beginnings=not raw)
-        return view.facets(names, compiled, terms, limit)

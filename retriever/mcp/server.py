@@ -149,6 +149,10 @@ class SearchParameters(StatusParameters):
         description="No hits unless one of the first ten is an answer with this probability; needs "
         "a calibrated index.",
     )
+    recency: float | None = Field(
+        None, gt=0, description="Prefer newer documents; days until a quarter of a score is lost."
+    )
+    sort: Literal["score", "date"] = Field("score", description="date lists the newest hits first.")
     context: int = Field(
         0, ge=0, le=5, description="Neighboring passages on each side; `passage` is then the hit."
     )
@@ -274,7 +278,15 @@ class _Tools:
         notes = []
         if where is not None and (doubt := index.filter_warning(where)):
             notes.append(doubt)
-        hits: list[Hit] = index.search(query, k=k, mode=mode, where=where, exclude=exclude)
+        hits: list[Hit] = index.search(
+            query,
+            k=k,
+            mode=mode,
+            where=where,
+            exclude=exclude,
+            recency=parameters.recency,
+            sort=parameters.sort,
+        )
         has_hits = bool(hits)
         note = index.search_note(hits, mode=mode, where=where)
         notes += [] if note is None else [note]

@@ -37,6 +37,7 @@ _IN_JSON = (
     *("dense", "dense_rank", "bm25", "bm25_rank"),
 )
 _VALUES = attrgetter(*_IN_JSON)
+_OPTIONAL_IN_JSON = ("probability", "date", "recency", "plain_score")
 _NOWHERE = Place()
 # Tells by document id and passage number whether a passage may be a hit.
 PassageFilter = Callable[[str, int], bool]
@@ -71,6 +72,10 @@ class Hit:
             `retriever.search.calibration`.
         answer_probability: probability in [0, 1] that one of the first ten hits is relevant; None
             where `probability` is.
+        date: the date of the document, as its metadata has it; None without one, and unless the
+            settings ask for recency or the order by date.
+        recency: the factor of the score, 0.5 to 1; None unless the settings ask for recency.
+        plain_score: the score before it was multiplied by `recency`, or None.
     """
 
     rank: int
@@ -91,6 +96,9 @@ class Hit:
     place: Place | None = None
     probability: float | None = None
     answer_probability: float | None = None
+    date: str | None = None
+    recency: float | None = None
+    plain_score: float | None = None
 
     if not TYPE_CHECKING:
 
@@ -128,8 +136,10 @@ class Hit:
             values["copies"] = list(self.copies)
         if self.place is not None:
             values["place"] = self.place.to_json()
-        if self.probability is not None:
-            values["probability"] = self.probability
+        for name in _OPTIONAL_IN_JSON:
+            value = getattr(self, name)
+            if value is not None:
+                values[name] = value
         values["metadata"] = self.metadata
         return values
 
@@ -307,8 +317,9 @@ def _rank_candidates(
     k = settings.k
     depth = 2 * k
     fusion = settings.fusion
-    if mode == "hybrid":
+    if mode == "hybrid" or settings.reads_dates:
         depth = max(depth, settings.depth)
+    if mode == "hybrid":
         fusion = fusion.completed(view.setting(FIT, {}).get("weight", DEFAULT_WEIGHT))
     ranking = view.ranking(settings.bm25, where, settings.recall)
     ranked = dict[int, _RankedCandidates]()
@@ -319,8 +330,10 @@ def _rank_candidates(
         for i, candidates in zip(open_queries, lists, strict=True):
             _, dense, bm25, matches, is_complete = candidates
             scores = ranking_scores(mode, dense, bm25, matches, fusion)
+            # A newer document may rise from among the last candidates.
+            limit = max(k, len(scores)) if settings.reads_dates else k
             best, passages = _best_documents(
-                view, candidates, scores, k, is_allowed, reads_documents
+                view, candidates, scores, limit, is_allowed, reads_documents
             )
             if len(best) < k and not is_complete:
                 deeper.append(i)

@@ -103,6 +103,7 @@ def search_texts(
     for parsed, vectors in _parsed_batches(index, texts, settings, ready, exclude):
         with _prepare_batch(index, parsed, settings, where, vectors, reranker) as batch:
             warn_doubtful(index, batch.view, where)
+            _warn_of_dates(batch.view, settings)
             hits = _find_hits(batch, settings, reranker)
         yield from hits
 
@@ -120,7 +121,12 @@ def rank_texts(
     for parsed, vectors in _parsed_batches(index, texts, settings, ready, exclude):
         with _prepare_batch(index, parsed, settings, where, vectors) as batch:
             warn_doubtful(index, batch.view, where)
-            rankings = _rank_batch(batch, settings, ranked_ids, _scan_for_ids)
+            _warn_of_dates(batch.view, settings)
+            if settings.reads_dates:
+                results = _find_hits(batch, replace(settings, collapse=False), None)
+                rankings = [[(hit.id, hit.score) for hit in hits] for hits in results]
+            else:
+                rankings = _rank_batch(batch, settings, ranked_ids, _scan_for_ids)
         yield from rankings
 
 
@@ -193,12 +199,14 @@ def _find_hits(
         rankings = _rank_batch(batch, ranked, ranked_hits, _scan_for_hits)
         results = rankings
         if reranker is not None:
-            results = _rerank(batch, reranker, results)
+            results = _rerank(batch, reranker, [hits[: ranked.k] for hits in results])
+        if settings.reads_dates:
+            results = _order_by_date(results, settings)
         if settings.collapse:
             results = _collapse(results)
         # A full ranking may continue with further hits.
         if not any(
-            len(hits) < settings.k and len(ranking) == ranked.k
+            len(hits) < settings.k and len(ranking) >= ranked.k
             for hits, ranking in zip(results, rankings, strict=True)
         ):
             break
@@ -219,6 +227,13 @@ def _rerank(
         rerank(batch.view, reranker, parsed.plain, query.vector, hits)
         for parsed, query, hits in zip(batch.parsed, batch.queries, rankings, strict=True)
     ]
+
+
+def _order_by_date(rankings: Sequence[Sequence[Hit]], settings: SearchSettings) -> list[list[Hit]]:
+    from retriever.search.recency import current_time, order_by_date
+
+    now = current_time()
+    return [order_by_date(hits, settings, now) for hits in rankings]
 
 
 def _collapse(rankings: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
@@ -320,6 +335,8 @@ def _scan_for_hits(
 ) -> list[Hit]:
     from retriever.search.stop_words import phrase_hits
 
+    if settings.reads_dates:
+        settings = replace(settings, k=max(settings.k, settings.depth))
     return phrase_hits(view, text, settings, where, is_allowed)
 
 
@@ -530,6 +547,15 @@ def excluded_texts(exclude: Iterable[str]) -> tuple[str, ...]:
         if fault is not None:
             raise BadInputError(f"exclude: text {number} {fault}")
     return texts
+
+
+def _warn_of_dates(view: View, settings: SearchSettings) -> None:
+    """Warn if no document has the date by which hits are ordered."""
+    if settings.reads_dates:
+        from retriever.search.recency import describe_missing_dates
+
+        if problem := describe_missing_dates(view, settings.date_field):
+            warnings.warn(f"dates: {problem}", stacklevel=3)
 
 
 def warn_doubtful(

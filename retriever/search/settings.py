@@ -116,6 +116,12 @@ class SearchSettings(Checked):
         raw: whether a query is searched for as it is. Otherwise ``"an exact phrase"`` in quotes
             must be in a document, and a document with a ``-word`` is no hit; see `parse_query`.
         collapse: fold hits whose passage nearly repeats that of a better one into it.
+        recency: days, above 0. A positive score is multiplied by 0.5 + 0.5 * 2^(-age / recency),
+            so that newer documents rise. None ranks without regard to age. The documents of all
+            candidate passages are ranked, at least `depth` of them if there are so many.
+        date_field: the metadata field with the date of a document; None for `date`, else
+            `modified`.
+        sort: ``score``, or ``date`` for the best `depth` hits with the newest first.
 
     Raises:
         ConfigError: a value that is out of range.
@@ -148,6 +154,31 @@ class SearchSettings(Checked):
         "document with a last `-word` is no hit.",
     )
     collapse: bool = setting(False, "Fold hits that nearly repeat a better one into it.")
+    recency: float | None = setting(
+        None,
+        "Prefer newer documents: at this age in days, a quarter of the score is lost, and never "
+        "more than half.",
+        low=0,
+        low_open=True,
+        default_text="off",
+        section="Ranking",
+    )
+    date_field: str | None = setting(
+        None,
+        "Metadata field with the date of a document, for recency and the order by date.",
+        default_text="date, else modified",
+        section="Ranking",
+    )
+    sort: Literal["score", "date"] = setting(
+        "score",
+        "Order of the hits: by score, or the best --depth with the newest first.",
+        section="Ranking",
+    )
+
+    @property
+    def reads_dates(self) -> bool:
+        """Whether the order of hits depends on dates."""
+        return self.recency is not None or self.sort == "date"
 
 
 _DEFAULT = SearchSettings()
@@ -184,6 +215,9 @@ class SearchKeywords(TypedDict, total=False):
     recall: float | None
     raw: bool
     collapse: bool
+    recency: float | None
+    date_field: str | None
+    sort: Literal["score", "date"]
     fusion: FusionSettings | FusionMethod
     method: FusionMethod
     alpha: float

@@ -173,6 +173,9 @@ def test_shown_defaults_are_those_of_the_library():
     for name in ("variant", "k1", "b"):
         assert defaults.pop(name) == str(getattr(bm25, name))
     assert defaults.pop("depth") == str(search.depth)
+    assert defaults.pop("sort") == search.sort
+    assert defaults.pop("recency") == "off"
+    assert defaults.pop("date_field") == "date, else modified"
     assert set(defaults) == {"recall", "model", "device"}
     by_name = {option.name: option for option in ALL["query"].params}
     assert (by_name["k"].default, by_name["mode"].default) == (search.k, search.mode)

@@ -1,7 +1,7 @@
 // The search page. The address holds the whole state; every change of it is a new search.
 
 const $ = (id) => document.getElementById(id);
-const DEFAULTS = { q: "", index: "", mode: "hybrid", alpha: 0.6, fold: 0, raw: 0, k: 10, where: "", f: [], like: "", at: 0, open: "" };
+const DEFAULTS = { q: "", index: "", mode: "hybrid", alpha: 0.6, recency: 0, sort: "score", fold: 0, raw: 0, k: 10, where: "", f: [], like: "", at: 0, open: "" };
 const TYPING = 180; // Milliseconds of a pause in typing.
 const SLIDING = 60;
 const SLOW = 400; // Milliseconds until the page says that it is searching.
@@ -11,6 +11,7 @@ const VALUES = 8;
 const MANY = 1000; // Values of a field that is shown as a range, or was opened.
 const SEEK = 20; // From so many values on, an opened field has a box to search them.
 const BARS = 40;
+const MONTHS = 12; // The newest months of a field of dates.
 const DISTINCT = 3; // Numbers of more values are ranges if they are far from each other.
 const BUCKETS = 6;
 const SCORES = "retriever-scores"; // Where the browser remembers whether scores are shown.
@@ -122,6 +123,8 @@ function stateOf(search) {
   }
   if (!["hybrid", "dense", "bm25"].includes(found.mode)) found.mode = DEFAULTS.mode;
   if (!(found.alpha >= 0 && found.alpha <= 1)) found.alpha = DEFAULTS.alpha;
+  if (!(found.recency > 0 && found.recency < 1e6)) found.recency = DEFAULTS.recency;
+  if (found.sort !== "date") found.sort = DEFAULTS.sort;
   if (!Number.isInteger(found.k) || found.k < 1) found.k = DEFAULTS.k;
   return found;
 }
@@ -156,6 +159,8 @@ function showControls() {
   $("alpha").value = state.alpha;
   $("alpha-shown").value = Number(state.alpha).toFixed(2);
   $("fold").checked = state.fold === 1;
+  showRecency();
+  $("sort").value = state.sort;
   $("weight").hidden = state.mode !== "hybrid";
   if (document.activeElement !== $("where")) $("where").value = state.where;
   const name = state.index || (info ? info.default : "");
@@ -165,6 +170,14 @@ function showControls() {
   $("active").textContent = active ? `(${active})` : "";
   $("active").title = active ? plural(active, "filter in use", "filters in use") : "";
   document.title = [state.q, name, "Search"].filter(Boolean).join(" – ");
+}
+
+// An address may name other days than the list has.
+function showRecency() {
+  const value = String(state.recency);
+  const list = $("recency");
+  if (![...list.options].some((option) => option.value === value)) list.append(element("option", { value }, plural(state.recency, "day", "days")));
+  list.value = value;
 }
 
 // --- Filters -----------------------------------------------------------------------------------
@@ -200,7 +213,7 @@ function fieldsToCount() {
   return [...new Set([...few.map(([name]) => fieldName(name)), ...nested])].slice(0, FIELDS);
 }
 
-// Fields that are ranges: of many numbers or dates, or of a few numbers far from each other, such as
+// Fields that are ranges: of many numbers or dates, of dates with times, or of a few numbers far from each other, such as
 // the pages of some PDFs.
 function ranges() {
   const found = new Map();
@@ -208,10 +221,12 @@ function ranges() {
     if (types.length !== 1) continue;
     const far = types[0] === "number" && range[1] - range[0] > 2 * VALUES && distinct > DISTINCT;
     if (types[0] === "number" && range[0] < range[1] && (far || distinct > VALUES)) found.set(fieldName(name), { kind: "number", least: range[0], most: range[1] });
-    else if (types[0] === "string" && distinct > VALUES && values.every((one) => /^\d{4}-\d\d(-\d\d.*)?$/.test(one))) found.set(fieldName(name), { kind: "date" });
+    else if (types[0] === "string" && values.every((one) => /^\d{4}-\d\d(-\d\d.*)?$/.test(one)) && (distinct > VALUES || values.some((one) => one.includes("T")))) found.set(fieldName(name), { kind: "date" });
   }
   return found;
 }
+
+const monthly = (field) => `${field}:month`;
 
 // The counts of a field are those without its own filters, so that another value can be added.
 async function countFields(path, body, signal) {
@@ -221,10 +236,14 @@ async function countFields(path, body, signal) {
     const key = JSON.stringify([ranged.has(field) || wide.has(field) ? MANY : VALUES, filters(field)]);
     groups.set(key, [...(groups.get(key) || []), field]);
   }
+  for (const [field, { kind }] of ranged) {
+    const key = JSON.stringify([MONTHS, filters(field)]);
+    if (kind === "date") groups.set(key, [...(groups.get(key) || []), monthly(field)]);
+  }
   const whole = JSON.stringify([VALUES, filters()]);
   const main = { ...body, facets: groups.get(whole) || fieldsToCount().slice(0, 1), facet_limit: VALUES };
   groups.delete(whole);
-  const counting = { ...body, k: 1, highlight: undefined, collapse: undefined };
+  const counting = { ...body, k: 1, highlight: undefined, collapse: undefined, recency: undefined, sort: undefined };
   if (body.mode) Object.assign(counting, { mode: "bm25", alpha: undefined });
   const answers = await Promise.all([
     call(path, main, signal),
@@ -239,7 +258,8 @@ async function countFields(path, body, signal) {
   // A range needs no counts where there are too many values to count.
   const uncounted = (field) => ranged.has(field) && { field, values: [], distinct: Infinity, documents: 0 };
   const names = new Set([...fieldsToCount(), ...ranged.keys()]);
-  return [answers[0], [...names].map((name) => counted.get(name) || uncounted(name)).filter(Boolean)];
+  const withMonths = (name) => ({ ...(counted.get(name) || uncounted(name)), months: counted.get(monthly(name))?.values || [] });
+  return [answers[0], [...names].map(withMonths).filter(({ field }) => field)];
 }
 
 function showFacets(facets) {
@@ -301,7 +321,7 @@ function rowsOf(facet, chosen) {
 // and the two ends of another range.
 function rangeOf(facet, range, chosen) {
   const dates = range.kind === "date";
-  const buckets = dates ? [] : bucketsOf(facet, range);
+  const buckets = dates ? facet.months.map((month) => ({ ...month, name: month.value })) : bucketsOf(facet, range);
   const listed = buckets.map((bucket) => chosenOf(facet.field, bucket.where));
   const custom = chosen.find((filter) => !listed.includes(filter));
   const current = custom ? custom.split("\t")[1] : "";
@@ -441,6 +461,8 @@ async function answer(controller) {
   if (state.like) body.like = { id: state.like, start: state.at };
   else if (!browsing) body.query = state.q;
   if (!browsing && state.mode === "hybrid") body.alpha = state.alpha;
+  if (!browsing && state.recency) body.recency = state.recency;
+  if (!browsing && state.sort === "date") body.sort = "date";
   if (!browsing && state.fold === 1) body.collapse = true;
   if (!browsing && state.raw === 1) body.raw = true;
   try {
@@ -603,12 +625,19 @@ function hitItem(hit, most) {
     onclick: () => toggle(hit),
   }, hit.title || hit.id);
   return element("li", { class: "hit", "data-item": hit.id },
-    element("h2", { dir: "auto" }, button, ...(hit.place ? [where(hit.place, hit.title)] : [])),
+    element("h2", { dir: "auto" }, button, ...(hit.place || dayOf(hit) ? [where(hit)] : [])),
     // Without a title the heading is the id.
     ...(hit.title ? [element("p", { class: "path" }, element("span", { dir: "auto" }, hit.id), " ", copyButton(hit.id))] : []),
     element("p", { class: "excerpt", dir: "auto" }, ...excerpt(hit.passage, hit.marks || [])),
     ...(hit.copies ? [element("p", { class: "rest" }, plural(hit.copies.length, "near-copy", "near-copies"))] : []),
     ...(hit.score || hit.dense !== null || hit.bm25 !== null ? [element("p", { class: "scores" }, ...scores(hit, most))] : []));
+}
+
+// The day of the date that the document states, else of its last change.
+function dayOf({ date, metadata }) {
+  const isDate = (value) => typeof value === "string" && /^\d{4}(-\d\d){0,2}(T|$)/.test(value);
+  const value = [date, metadata.date, metadata.modified].find(isDate);
+  return value ? value.slice(0, 10) : "";
 }
 
 function copyButton(text) {
@@ -643,11 +672,12 @@ async function copyText(text) {
   }
 }
 
-// The pages, message, headings but the title, and lines of a passage.
-function where(place, title) {
+// The day of a hit, and the pages, message, headings but the title, and lines of its passage.
+function where(hit) {
+  const { place = {}, title } = hit;
   const headings = (place.headings || []).filter((heading, level) => level || heading !== title);
   const range = (name, ends) => ends && name + (ends[0] === ends[1] ? ` ${ends[0]}` : `s ${ends.join("-")}`);
-  const parts = [range("page", place.pages), place.message, headings.join(" › "), range("line", place.lines)];
+  const parts = [dayOf(hit), range("page", place.pages), place.message, headings.join(" › "), range("line", place.lines)];
   return element("span", { class: "where" }, parts.filter(Boolean).join(", "));
 }
 
@@ -801,6 +831,8 @@ $("alpha").addEventListener("input", () => {
   sliding = true;
 });
 $("alpha").addEventListener("change", () => (sliding = false));
+$("recency").addEventListener("change", () => change({ recency: Number($("recency").value), k: DEFAULTS.k }));
+$("sort").addEventListener("change", () => change({ sort: $("sort").value, k: DEFAULTS.k }));
 $("fold").addEventListener("change", () => change({ fold: Number($("fold").checked), k: DEFAULTS.k }));
 $("index").addEventListener("change", () => {
   nested = new Set();

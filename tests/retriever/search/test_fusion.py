@@ -123,7 +123,10 @@ def test_another_method_leaves_the_settings_of_the_first_behind():
 
 
 def test_settings_have_ranges_and_choices():
-    check_ranges(SearchSettings, {"at least 1": "k depth", "above 0 to 1": "recall"})
+    check_ranges(
+        SearchSettings,
+        {"at least 1": "k depth", "above 0 to 1": "recall", "above 0": "recency"},
+    )
     check_ranges(FusionSettings, {"0 to 1": "alpha", "above 0": "rrf_k"})
     refused = {"mode": SearchSettings, "method": FusionSettings, "normalization": FusionSettings}
     for name, kind in refused.items():

@@ -365,6 +365,34 @@ def test_numbers_and_dates_are_chosen_as_ranges(page):
     page.wait(lambda: page.status().startswith("24 documents"))
 
 
+def test_newest_months_are_chosen_and_hits_show_their_day(page):
+    page.open("/")
+    page.wait(lambda: page.rows("on"))
+    months = [row.text.split("\n")[0] for row in page.rows("on")]
+    assert months == [f"20{year:02}-03" for year in range(5, -1, -1)]
+    page.value("on", "2005-03").click()
+    page.wait(lambda: page.status().startswith("4 documents"))
+    page.open("/?index=files&q=honey")
+    # The record has no file, and no date.
+    page.wait(lambda: len(page.all("#hits .where")) == len(page.hits()) - 1 > 0)
+    assert all(re.match(r"\d{4}-\d\d-\d\d", place.text) for place in page.all("#hits .where"))
+
+
+def test_recency_and_order_by_date_are_part_of_the_address(page):
+    page.open("/?index=files&q=honey")
+    page.wait(lambda: len(page.hits()) == 4)
+    page.one("#recency option[value='30']").click()
+    page.wait(lambda: "recency=30" in page.query())
+    page.one("#sort option[value='date']").click()
+    page.wait_for_results(page.query())
+    assert "sort=date" in page.query()
+    page.wait(lambda: page.hits()[-1] == "record")
+    page.browser.back()
+    page.wait(lambda: page.one("#sort").get_attribute("value") == "score")
+    page.open("/?index=files&q=honey&recency=90")
+    page.wait(lambda: page.one("#recency").get_attribute("value") == "90")
+
+
 def test_more_values_open_and_are_searched(page):
     page.wait(lambda: len(page.rows("kind")) == 8)
     page.one("[data-value='more kind']").click()
