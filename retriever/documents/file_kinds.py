@@ -56,7 +56,7 @@ class FileKind(NamedTuple):
     is_text: bool = False
     # Increased when the reader reads more or other text, so that `refresh` reads earlier files
     # again; 0 for readers of releases that did not store it.
-    reader_version: int = 1
+    reader_version: int = 2
 
 
 KINDS: Mapping[str, FileKind] = {
@@ -68,21 +68,13 @@ KINDS: Mapping[str, FileKind] = {
     "asciidoc": FileKind("AsciiDoc", ".adoc .asciidoc", "markup:read_asciidoc", is_text=True),
     "latex": FileKind("LaTeX", ".tex .ltx", "markup:read_latex", is_text=True),
     "notebook": FileKind("Jupyter notebook", ".ipynb", "plain:read_notebook", is_text=True),
-    "html": FileKind(
-        "HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura"), reader_version=2
-    ),
-    "pdf": FileKind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",), reader_version=2),
-    "docx": FileKind(
-        "DOCX", ".docx .docm .dotx .dotm", "docx:read_docx", ("lxml",), reader_version=2
-    ),
-    "xlsx": FileKind(
-        "XLSX", ".xlsx .xlsm .xltx .xltm", "sheets:read_xlsx", ("lxml",), reader_version=2
-    ),
-    "pptx": FileKind("PPTX", ".pptx .pptm .ppsx", "zipped:read_pptx", ("lxml",), reader_version=2),
-    "opendocument": FileKind(
-        "OpenDocument", _OPEN, "opendocument:read_opendocument", ("lxml",), reader_version=2
-    ),
-    "rtf": FileKind("RTF", ".rtf", "rtf:read_rtf", reader_version=2),
+    "html": FileKind("HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura")),
+    "pdf": FileKind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",)),
+    "docx": FileKind("DOCX", ".docx .docm .dotx .dotm", "docx:read_docx", ("lxml",)),
+    "xlsx": FileKind("XLSX", ".xlsx .xlsm .xltx .xltm", "sheets:read_xlsx", ("lxml",)),
+    "pptx": FileKind("PPTX", ".pptx .pptm .ppsx", "zipped:read_pptx", ("lxml",)),
+    "opendocument": FileKind("OpenDocument", _OPEN, "opendocument:read_opendocument", ("lxml",)),
+    "rtf": FileKind("RTF", ".rtf", "rtf:read_rtf"),
     "epub": FileKind("EPUB", ".epub", "zipped:read_epub", ("lxml",)),
     "mail": FileKind("e-mail", ".eml .emlx", "mail:read_mail"),
     "mbox": FileKind("mailbox", ".mbox", ""),

@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from retriever.documents.data_blocks import without_data_blocks
 from retriever.documents.decoding import byte_losses, record_texts
 from retriever.documents.kinds import Parsed, PassedOverError
 from retriever.documents.losses import Loss
@@ -125,7 +126,8 @@ def parse_file(reader: str, content: bytes | str, *encodings: str) -> Parsed:
             read = getattr(import_module(f"{_KINDS}.{module}"), function)
             result: Parsed = read(content, *encodings)
         encoding = next((text.encoding for text in texts if text.is_detected), result.encoding)
-        return result._replace(losses=result.losses + byte_losses(texts), encoding=encoding)
+        result = result._replace(losses=result.losses + byte_losses(texts), encoding=encoding)
+        return without_data_blocks(result)
     except (SourceError, MemoryError):
         raise
     except Exception as error:
