@@ -98,6 +98,7 @@ class SourceOptions(FieldOptions):
         on_empty: Literal["skip", "yield"] = "skip",
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
+        as_kinds: Sequence[str] = (),
     ) -> CorpusReader:
         """Return the reader of the sources, which skips or yields documents without text."""
         from retriever.documents import CorpusReader, TextForm
@@ -112,6 +113,7 @@ class SourceOptions(FieldOptions):
             form=TextForm(self.encoding, delimiter, not self.no_header),
             include=include,
             exclude=exclude,
+            as_kinds=as_kinds,
         )
 
 

@@ -62,6 +62,17 @@ class UpdateOptions:
         "Of a folder, leave out what a pattern as in .gitignore matches; repeatable.",
         section="Input",
     )
+    as_: tuple[str, ...] = setting(
+        (),
+        "Read files as a kind that their names do not show, such as text='*.nfo' or "
+        "markdown='*.txt'; repeatable.",
+        section="Input",
+    )
+    dry_run: bool = setting(
+        False,
+        "Print which files would be read and left out, and why; read and change nothing.",
+        section="Input",
+    )
 
 
 @click.command("index", cls=Command)
@@ -71,8 +82,8 @@ class UpdateOptions:
 @Settings(
     "run",
     UpdateOptions,
-    "recreate existing prune no_compact include exclude",
-    metavars={"include": "PATTERN", "exclude": "PATTERN"},
+    "recreate existing prune no_compact include exclude as_ dry_run",
+    metavars={"include": "PATTERN", "exclude": "PATTERN", "as_": "KIND=PATTERN"},
 )
 @watch_option
 @document_options
@@ -111,7 +122,12 @@ def index_command(
         raise click.UsageError("--existing: --recreate makes a new index; leave one of them out")
     if watch:
         require_extra("watch", "--watch", "watchfiles")
-    reader = source.reader(sources, on_empty="yield", include=run.include, exclude=run.exclude)
+    if run.dry_run:
+        _print_plan(sources, run, as_json=as_json)
+        return
+    reader = source.reader(
+        sources, on_empty="yield", include=run.include, exclude=run.exclude, as_kinds=run.as_
+    )
     if run.existing:
         # Refuses a folder without an index.
         Index.open(folder).close()
@@ -133,6 +149,16 @@ def index_command(
     if watch:
         with Index.open(folder, **encoder_keywords) as index:
             _follow_until_interrupted(index, folder)
+
+
+def _print_plan(sources: tuple[str, ...], run: UpdateOptions, *, as_json: bool) -> None:
+    """Print which files would be read and left out."""
+    from cli.output.dry_run import print_plan
+    from retriever.documents.folders import FolderRules
+    from retriever.documents.plan import plan_reading
+
+    rules = FolderRules(run.include, run.exclude, run.as_)
+    print_plan(plan_reading(sources, rules), as_json=as_json)
 
 
 def _tell_outcome(

@@ -47,6 +47,10 @@ _SECRET_SIGNS = (
     b"$ANSIBLE_VAULT",
     b"aws_secret_access_key",
 )
+# A file that is a private key, whatever its name; a text may show one further below.
+_PRIVATE_KEY = re.compile(
+    rb"\s*(?:-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-)"
+)
 _NETRC = re.compile(rb"(?m)^[ \t]*(?:machine\s+\S+|default)\s+login\s")
 # Lines in the history of Zsh and Bash, with the time of each command.
 _HISTORY = re.compile(rb": \d{9,}:\d+;|#\d{9,}\r?\n")
@@ -115,6 +119,11 @@ def _is_delivery(path: str) -> bool:
 def is_binary(head: bytes) -> bool:
     """Return whether the first bytes of a file hold a NUL and no byte-order mark of UTF-16."""
     return b"\0" in head and not head.startswith(_UTF16)
+
+
+def is_private_key(head: bytes) -> bool:
+    """Return whether a file begins as a private key does."""
+    return _PRIVATE_KEY.match(head) is not None
 
 
 def has_text_name(path: str) -> bool:

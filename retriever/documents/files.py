@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 from retriever.documents.dates import file_time
 from retriever.documents.decoding import byte_losses, decode, encoding_fault
 from retriever.documents.document import Fields, Json, Record
-from retriever.documents.file_heads import HEAD, is_binary
+from retriever.documents.file_heads import HEAD, is_binary, is_private_key
 from retriever.documents.file_kinds import (
     KINDS,
     conversion_advice,
@@ -63,8 +63,9 @@ class SourceFile(NamedTuple):
     number: int
     file: str = ""
     is_part: bool = False
-    # Kind by the content, and time of the last change, once the file is opened.
+    # The kind that a rule gives it, if any; once it is opened, the kind by its content.
     kind: str = ""
+    # The time of the last change, once it is opened.
     modified: str | None = None
 
 
@@ -115,7 +116,7 @@ class _FileReader:
         try:
             with open_bytes(file.path, file.where, self._meter) as stream:
                 file = file._replace(modified=file_time(file.path.stat().st_mtime_ns))
-                kind = kind_of(file.path, stream.peek(HEAD)[:HEAD])
+                kind = file.kind or kind_of(file.path, stream.peek(HEAD)[:HEAD])
                 if kind == "mbox":
                     yield from self._begin_messages(file, stream)
                     return
@@ -132,6 +133,8 @@ class _FileReader:
                 where=f"{file.where}#{number}",
                 is_part=True,
                 kind="mbox",
+                # A message has a date of its own, and another message changes this time.
+                modified=None,
             )
             if len(message) > LONGEST_FILE:
                 yield 0, partial(self._failed_records, part, SourceError(_TOO_LARGE))
@@ -149,6 +152,13 @@ class _FileReader:
         kind = kind_by_content(named_kind or "text", content)
         if kind == "text" and is_unread_kind(content):
             raise SourceError(f"of a kind that is not read; {conversion_advice(file.path)}")
+        if (
+            named_kind is not None
+            and file.file
+            and not file.kind
+            and is_private_key(content[:HEAD])
+        ):
+            raise PassedOverError("a private key, which a folder leaves out")
         is_unknown = named_kind is None and kind == "text" and self._encoding is None
         if is_unknown and is_binary(content[:HEAD]):
             raise SourceError("a binary file, not text; leave it out with --exclude")

@@ -7,10 +7,10 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Container, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from retriever.documents.document import Fields, Record
 from retriever.documents.file_heads import head_exclusion, head_of, kind_of_head, name_exclusion
@@ -28,6 +28,8 @@ _LONGEST_IGNORE_FILE = 1 << 16
 # Groups that a message lists with their counts, and further ones by name.
 _MOST_COUNTS = 12
 _MOST_NAMES = 20
+# Groups of entries left out that are kept apart by their rules.
+_MOST_GROUPS = 1000
 # Wildcards and sets of a pattern, and the last name of a path in it.
 _WILDCARDS = re.compile(r"\[[^\]]*\]|[*?!]")
 _LAST_NAME = re.compile(r"[^/]*$")
@@ -48,8 +50,23 @@ class FolderRules:
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    # Kinds of files whose names do not show them, such as ``text=*.nfo``.
+    as_kinds: tuple[str, ...] = ()
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Return the rules in stored options, of which those of an earlier release lack some."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: tuple(options[name]) for name in names if name in options})
 
     def __post_init__(self) -> None:
+        for rule in self.as_kinds:
+            kind, separator, pattern = rule.partition("=")
+            if kind not in KINDS or not separator or not IgnorePatterns([_encode_name(pattern)]):
+                raise ConfigError(
+                    "--as: expected KIND=PATTERN, such as text=*.nfo, with one of the kinds "
+                    f"{', '.join(KINDS)}, found {rule!r}"
+                )
         for pattern in (*self.include, *self.exclude):
             if not IgnorePatterns([_encode_name(pattern)]):
                 raise ConfigError(
@@ -67,6 +84,17 @@ class FolderRules:
             if name is not None and re.search(r"\w", _WILDCARDS.sub("", name[0]))
         )
 
+    def named_kind(self, name: str) -> str:
+        """Return the kind that a rule gives a file that is named alone; empty if none does."""
+        encoded = _encode_name(name)
+        kind = ""
+        for rule in self.as_kinds:
+            rule_kind, _, pattern = rule.partition("=")
+            patterns = IgnorePatterns([_encode_name(pattern)])
+            if patterns.verdict(patterns.start, encoded, False):
+                kind = rule_kind
+        return kind
+
 
 class Entry(NamedTuple):
     """A file or folder below a source: its relative path, and the reason if it is no document."""
@@ -77,16 +105,62 @@ class Entry(NamedTuple):
     passed_over: bool = False
     # Status of the file; None for a link to nothing.
     status: os.stat_result | None = None
+    # The kind that a rule gives it; empty if its name or content decide.
+    kind: str = ""
 
 
-def files_below(folder: Path, rules: FolderRules, left_out: Counter[str]) -> Iterator[Entry]:
+class _IgnoreLine(NamedTuple):
+    """A line of an ignore file."""
+
+    # Relative path of the file, and number of the line from 1.
+    path: str
+    number: int
+    text: bytes
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number}: {os.fsdecode(self.text)}"
+
+
+class LeftOut(NamedTuple):
+    """A group of entries that one rule leaves out."""
+
+    # As in the counts: a suffix, or a word such as "hidden".
+    reason: str
+    # The rule in words; empty if the reason says it.
+    rule: str
+
+
+class LeftOutEntries:
+    """The entries that a walk leaves out, by group, each with the number and the first path."""
+
+    def __init__(self) -> None:
+        self.groups: dict[LeftOut, tuple[int, str]] = {}
+
+    def add(self, group: LeftOut, path: str) -> None:
+        """Count an entry; beyond many groups, those of one reason are counted together."""
+        if group not in self.groups and len(self.groups) >= _MOST_GROUPS:
+            group = group._replace(rule="")
+        files, first = self.groups.get(group, (0, path))
+        self.groups[group] = files + 1, first
+
+
+def files_below(
+    folder: Path,
+    rules: FolderRules,
+    left_out: Counter[str],
+    entries: LeftOutEntries | None = None,
+) -> Iterator[Entry]:
     """Yield the files to read, by relative path, and unreadable ones.
 
-    `left_out` counts the others.
+    `left_out` counts the others, and `entries` gets the rule of each.
     """
-    walk = _Walk(folder, left_out)
+    walk = _Walk(folder, rules, left_out, entries)
     # A stack instead of recursion, since folders may be deeper than Python's call stack.
-    patterns = _Patterns((), *map(_compile_patterns, (rules.include, rules.exclude, rules.named)))
+    kind_patterns = [rule.partition("=")[2] for rule in rules.as_kinds]
+    patterns = _Patterns(
+        (),
+        *map(_compile_patterns, (rules.include, rules.exclude, rules.named, kind_patterns)),
+    )
     levels = [walk.list_entries("", patterns)]
     while levels:
         child = next(levels[-1], None)
@@ -114,6 +188,8 @@ class _Patterns(NamedTuple):
     exclude: tuple[_PositionedPatterns, ...]
     # The patterns of `include` that name files or a suffix.
     named: tuple[_PositionedPatterns, ...]
+    # The patterns of `as_kinds`.
+    kinds: tuple[_PositionedPatterns, ...]
 
     def below(self, name: bytes) -> _Patterns:
         """Return the patterns in a subfolder."""
@@ -142,28 +218,69 @@ class _Patterns(NamedTuple):
                 return "excluded"
         return None
 
+    def deciding_pattern(self, name: bytes, is_folder: bool) -> tuple[str, int, int]:
+        """Return which patterns leave an entry out: their role, number and deciding line.
+
+        The role is ``ignore``, ``exclude`` or ``include``; for ``include`` no pattern matches.
+        """
+        for number, (patterns, position) in reversed(list(enumerate(self.ignores))):
+            line = patterns.deciding_line(position, name, is_folder)
+            if line is not None:
+                if patterns.verdict(position, name, is_folder):
+                    return "ignore", number, line
+                break
+        for patterns, position in self.exclude:
+            line = patterns.deciding_line(position, name, is_folder)
+            if line is not None and patterns.verdict(position, name, is_folder):
+                return "exclude", 0, line
+        return "include", 0, 0
+
+    def kind_number(self, name: bytes) -> int | None:
+        """Return the number of the rule of `as_kinds` that gives a file its kind, or None."""
+        for patterns, position in self.kinds:
+            line = patterns.deciding_line(position, name, False, inherits=True)
+            if line is not None:
+                return line
+        return None
+
     def has_named(self, name: bytes) -> bool:
         """Return whether a pattern names a file, and not only a folder above it."""
         return any(patterns.verdict(position, name, False) for patterns, position in self.named)
 
 
 class _Walk:
-    def __init__(self, folder: Path, left_out: Counter[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        rules: FolderRules,
+        left_out: Counter[str],
+        entries: LeftOutEntries | None,
+    ) -> None:
         self._folder = folder
+        self._rules = rules
         self._root = os.path.realpath(folder)
         self._left_out = left_out
+        self._entries = entries
+
+    def _leave_out(self, reason: str, path: str, rule: str = "") -> None:
+        """Count an entry that is left out."""
+        self._left_out[reason] += 1
+        if self._entries is not None:
+            self._entries.add(LeftOut(reason, rule), path)
 
     def list_entries(
-        self, prefix: str, patterns: _Patterns
-    ) -> Iterator[Entry | tuple[str, _Patterns]]:
+        self, prefix: str, patterns: _Patterns, ignore_files: tuple[list[_IgnoreLine], ...] = ()
+    ) -> Iterator[Entry | tuple[str, _Patterns, tuple[list[_IgnoreLine], ...]]]:
         """Yield the entries of a folder by path.
 
-        A subfolder is yielded as its path, with a slash at the end, and its patterns.
+        A subfolder is yielded as its path, with a slash at the end, its patterns, and the lines of
+        the ignore files among them.
         """
         try:
             with os.scandir(self._folder / prefix) as entries:
                 children = {child.name: child for child in entries}
-            lines = list(self._ignore_lines(children))
+            ignore_lines = list(self._ignore_lines(children, prefix))
+            lines = [line.text for line in ignore_lines]
         except (OSError, UnopenedError) as error:
             fault = str(error)
             if isinstance(error, OSError):
@@ -174,33 +291,55 @@ class _Walk:
             return
         if lines and (own := IgnorePatterns(lines)):
             patterns = patterns._replace(ignores=(*patterns.ignores, (own, own.start)))
+            ignore_files = (*ignore_files, ignore_lines)
         folders = {name for name, child in children.items() if child.is_dir(follow_symlinks=False)}
         for path in sorted(f"{prefix}{name}{'/' * (name in folders)}" for name in children):
             name = path[len(prefix) :].rstrip("/")
             if name.startswith("."):
-                self._left_out["hidden"] += 1
+                self._leave_out("hidden", path)
                 continue
             encoded = _encode_name(name)
             reason = patterns.exclusion_reason(encoded, name in folders)
             if reason is not None:
-                self._left_out[reason] += 1
+                decision = patterns.deciding_pattern(encoded, name in folders)
+                self._leave_out(reason, path, self._describe_pattern(decision, ignore_files))
             elif name in folders:
-                yield path, patterns.below(encoded)
+                yield path, patterns.below(encoded), ignore_files
             else:
+                kind = self._ruled_kind(encoded, patterns)
                 is_named = patterns.has_named(encoded)
-                entry = self._entry(path, children[name], is_named=is_named)
-                if entry is not None:
-                    yield entry
+                entry = self._entry(path, children[name], kind, is_named=is_named)
+                yield from [] if entry is None else [entry]
 
-    def _ignore_lines(self, entries: dict[str, os.DirEntry[str]]) -> Iterator[bytes]:
-        """Take the ignore files out of some entries, and yield their lines."""
+    def _ruled_kind(self, name: bytes, patterns: _Patterns) -> str:
+        """Return the kind that a rule gives a file; empty if none does."""
+        number = patterns.kind_number(name)
+        return "" if number is None else self._rules.as_kinds[number].partition("=")[0]
+
+    def _describe_pattern(
+        self, decision: tuple[str, int, int], ignore_files: tuple[list[_IgnoreLine], ...]
+    ) -> str:
+        """Describe the pattern that leaves an entry out, if descriptions are asked for."""
+        role, number, line = decision
+        if self._entries is None:
+            return ""
+        if role == "ignore":
+            return str(ignore_files[number][line])
+        if role == "exclude":
+            return f"--exclude {self._rules.exclude[line]!r}"
+        return "no pattern of --include"
+
+    def _ignore_lines(
+        self, entries: dict[str, os.DirEntry[str]], prefix: str
+    ) -> Iterator[_IgnoreLine]:
+        """Take the ignore files out of the entries of a folder, and yield their lines."""
         for name in IGNORE_FILES:
             if name not in entries:
                 continue
             entry = entries.pop(name)
             # As in Git, which follows no link to an ignore file; a pipe would block.
             if not entry.is_file(follow_symlinks=False):
-                self._left_out["ignore files that are not plain"] += 1
+                self._leave_out("ignore files that are not plain", f"{prefix}{name}")
                 continue
             # Without the ignore file, files that it excludes would be read.
             fault = f"the folder is passed over, since its {name}"
@@ -212,18 +351,21 @@ class _Walk:
             if len(content) > _LONGEST_IGNORE_FILE:
                 limit = _LONGEST_IGNORE_FILE >> 10
                 raise UnopenedError(f"{fault} is larger than {limit} KiB; shorten it")
-            yield from (_encode_name(os.fsdecode(line)) for line in split_lines(content))
+            for number, line in enumerate(split_lines(content), 1):
+                yield _IgnoreLine(f"{prefix}{name}", number, _encode_name(os.fsdecode(line)))
 
-    def _entry(self, path: str, file: os.DirEntry[str], *, is_named: bool) -> Entry | None:
+    def _entry(
+        self, path: str, file: os.DirEntry[str], ruled_kind: str, *, is_named: bool
+    ) -> Entry | None:
         is_link = file.is_symlink()
         to_folder = is_link and os.path.isdir(file.path)
-        kind = kind_of(file.path) or ("text" if is_named else None)
+        kind = ruled_kind or kind_of(file.path) or ("text" if is_named else None)
         if kind is None and not to_folder:
             return self._entry_by_head(path, file)
         if is_link and self._leads_out(file):
             return Entry(path, _LEAVES, passed_over=True)
         if kind is None or to_folder:
-            self._left_out["links to folders"] += 1
+            self._leave_out("links to folders", path)
             return None
         try:
             status = file.stat()
@@ -235,7 +377,8 @@ class _Walk:
             return Entry(path)
         if not stat.S_ISREG(status.st_mode):
             return Entry(path, _NOT_PLAIN, passed_over=True)
-        return self._entry_by_size(path, kind, status)
+        entry = self._entry_by_size(path, kind, status)
+        return None if entry is None else entry._replace(kind=ruled_kind)
 
     def _entry_by_head(self, path: str, file: os.DirEntry[str]) -> Entry | None:
         """Return the entry of a file whose name shows no kind, if its first bytes show one."""
@@ -258,7 +401,7 @@ class _Walk:
                 group = "unreadable without a suffix"
         if file.name.lower().endswith(".gz") and group != "possible secrets":
             group = ".gz"
-        self._left_out[group or "of other names"] += 1
+        self._leave_out(group or "of other names", path)
         return None
 
     def _leads_out(self, file: os.DirEntry[str]) -> bool:
@@ -268,7 +411,7 @@ class _Walk:
         # A mailbox may have any size, since each message is a document.
         most = LONGEST if KINDS[kind].is_text else LONGEST_FILE
         if status.st_size > most and kind != "mbox":
-            self._left_out[f"larger than {most >> 20} MiB"] += 1
+            self._leave_out(f"larger than {most >> 20} MiB", path)
             return None
         return Entry(path, status=status)
 
@@ -331,6 +474,13 @@ def read_folder(
             if entry.fault is not None:
                 yield Record(number, where, {}, entry.fault, entry.passed_over, file=path)
             else:
-                yield SourceFile(folder / path, normalize_name(prefix + path), where, number, path)
+                yield SourceFile(
+                    folder / path,
+                    normalize_name(prefix + path),
+                    where,
+                    number,
+                    path,
+                    kind=entry.kind,
+                )
 
     return read_files(files(), fields, meter, encoding)

@@ -68,8 +68,12 @@ class IgnorePatterns:
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         builder = _Builder()
-        for line in lines:
+        # The number of the line, from 0, of each last state.
+        self._line_numbers: dict[int, int] = {}
+        for number, line in enumerate(lines):
+            ends_before = len(builder.ends)
             builder.add_line(line)
+            self._line_numbers |= dict.fromkeys(builder.ends[ends_before:], number)
         bits = builder.bits
         self._moves = builder.moves()
         self._stays = bits(builder.stays)
@@ -101,14 +105,24 @@ class IgnorePatterns:
 
         With `inherits`, a pattern that matches a folder matches everything below it, too.
         """
-        matched = self._advance(position.states, name)
-        matched &= self._ends if is_folder else self._ends_of_files
-        if inherits:
-            matched |= position.matched_above
+        matched = self._matched(position, name, is_folder, inherits=inherits)
         if not matched:
             return None
         # A later pattern has higher states.
         return (matched & self._negative).bit_length() != matched.bit_length()
+
+    def deciding_line(
+        self, position: Position, name: bytes, is_folder: bool, *, inherits: bool = False
+    ) -> int | None:
+        """Return the number of the line that decides, from 0; None if none does."""
+        matched = self._matched(position, name, is_folder, inherits=inherits)
+        return self._line_numbers[matched.bit_length() - 1] if matched else None
+
+    def _matched(self, position: Position, name: bytes, is_folder: bool, *, inherits: bool) -> int:
+        """Return the last states of the patterns that match an entry."""
+        matched = self._advance(position.states, name)
+        matched &= self._ends if is_folder else self._ends_of_files
+        return matched | position.matched_above if inherits else matched
 
     def _advance(self, states: int, name: bytes) -> int:
         moves = self._moves

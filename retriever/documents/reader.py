@@ -89,6 +89,9 @@ class CorpusReader:
         number_ids: generate the ids "1", "2", ... instead of hashes.
         form: encoding, and delimiter and header of CSV.
         include, exclude: patterns as in a .gitignore file, for the files of folders.
+        as_kinds: kinds of files whose names do not show them, each as ``KIND=PATTERN``, such as
+            ``text=*.nfo``, with a kind of `retriever.documents.file_kinds`; of several the last
+            that matches counts.
         prefixes: by source, the prefix of the ids of a folder, or the id of a file that is one
             document; None for the rules above.
         only: relative paths of the files of folders to read; None for all.
@@ -130,6 +133,7 @@ class CorpusReader:
         form: TextForm = _DETECTED_FORM,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
+        as_kinds: Sequence[str] = (),
         prefixes: Mapping[str, str] | None = None,
         only: Container[str] | None = None,
     ) -> None:
@@ -147,7 +151,7 @@ class CorpusReader:
         self._settings = SourceSettings(
             fields,
             form,
-            FolderRules(tuple(include), tuple(exclude)),
+            FolderRules(tuple(include), tuple(exclude), tuple(as_kinds)),
             _folder_prefixes(self._sources) if prefixes is None else prefixes,
             only,
             sql,

@@ -69,7 +69,13 @@ class SourceSettings:
         """Return whether a source is a file that is one document."""
         if str(source) == STDIN or self.sql is not None or is_folder(source):
             return False
-        return split_table(source)[1] is None and is_document(source)
+        if split_table(source)[1] is not None:
+            return False
+        return self.ruled_kind(source) != "" or is_document(source)
+
+    def ruled_kind(self, source: str | Path) -> str:
+        """Return the kind that a rule gives a file; empty if none does."""
+        return self.rules.named_kind(Path(source).name) if self.rules.as_kinds else ""
 
     def file_id(self, source: str | Path) -> str:
         """Return the id of a file that is one document."""
@@ -103,7 +109,13 @@ class SourceRecords:
             refuse_named_fields(str(source), settings.fields)
         self.id_rules.setdefault(_FILE_ID_RULE)
         files = [
-            SourceFile(Path(path), settings.file_id(path), str(path), number)
+            SourceFile(
+                Path(path),
+                settings.file_id(path),
+                str(path),
+                number,
+                kind=settings.ruled_kind(path),
+            )
             for number, path in enumerate(sources, 1)
         ]
         file_records = read_files(files, settings.fields, self.meter, settings.form.encoding)

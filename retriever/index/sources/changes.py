@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from retriever.documents.file_kinds import KINDS, is_document
+from retriever.documents.file_kinds import KINDS, is_document, kind_of_file
 from retriever.index.sources import files
 from retriever.index.sources.files import (
     FileState,
@@ -104,10 +104,10 @@ class _Comparison:
         """Note the new time of a file whose content is as it was."""
         earlier = stamped_time(old_stamp)
         modified = stamped_time(stamp)
-        gives_documents = self._changes.source.options["is_folder"] or is_document(
-            self._changes.source.path
-        )
-        if gives_documents and modified is not None and modified != earlier:
+        source = self._changes.source
+        is_whole = source.options["is_folder"] or is_document(source.path)
+        has_time = is_whole and kind_of_file(os.path.join(source.path, path)) != "mbox"
+        if has_time and modified is not None and modified != earlier:
             self._changes.touched[path] = earlier, modified
 
 

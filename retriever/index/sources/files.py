@@ -82,7 +82,7 @@ def list_files(source: Source) -> SourceListing:
         listing.files[""] = str(place), place.stat()
     else:
         options = source.options["reader"]
-        rules = FolderRules(tuple(options["include"]), tuple(options["exclude"]))
+        rules = FolderRules.from_options(options)
         try:
             for entry in files_below(place, rules, listing.left_out):
                 if entry.fault is not None and not entry.passed_over:

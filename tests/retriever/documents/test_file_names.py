@@ -240,3 +240,16 @@ def test_refresh_follows_files_without_a_suffix(tmp_path, fake_encoder):
         report = index.refresh()
         assert (report.added, report.changed, report.removed) == (2, 1, 1)
         assert {document.id for document in index} == {"README", "Inbox#1", "a.log", "tool"}
+
+
+def test_a_private_key_of_a_folder_is_skipped_and_a_text_that_shows_one_is_read(tmp_path):
+    key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n"
+    write(tmp_path / "id.txt", key)
+    write(tmp_path / "guide.md", f"A key begins so:\n\n{key}")
+    reader = CorpusReader(tmp_path, on_error="skip-files")
+    assert [document.id for document in reader] == ["guide.md"]
+    assert "a private key" in reader.problems[0]
+    assert [document.id for document in CorpusReader(tmp_path, as_kinds=["text=id.*"])] == [
+        "guide.md",
+        "id.txt",
+    ]

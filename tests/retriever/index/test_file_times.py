@@ -128,3 +128,16 @@ def test_many_touched_files_are_updated_in_batches(tmp_path, index):
     index.refresh()
     assert set(times(index).values()) == {"2001-09-09T01:46:40"}
     assert index.verify() == []
+
+
+def test_messages_of_a_mailbox_have_a_date_and_no_time_of_the_file(tmp_path, index):
+    mails = [f"From a\nSubject: s{number}\n\nMail {number}.\n\n" for number in range(3)]
+    write(tmp_path / "notes/box.mbox", "".join(mails[:2]))
+    touch(tmp_path / "notes/box.mbox", FIRST)
+    remember(index, tmp_path / "notes")
+    write(tmp_path / "notes/box.mbox", "".join(mails))
+    report = index.refresh()
+    assert (report.added, report.changed) == (1, 0)
+    touch(tmp_path / "notes/box.mbox", SECOND)
+    index.refresh()
+    assert set(times(index).values()) == {None}

@@ -274,9 +274,12 @@ class TestWrongArguments:
             (lambda index: index.search("n1", filter="i = 1"), "'filter'; did you mean 'where'"),
             (lambda index: index.search("n1", alfa=0.3), "'alfa'; did you mean 'alpha'"),
             (lambda index: index.search("n1", zz=1), "'zz' (known: alpha, b,"),
-            (lambda index: index.search("n1", zz=1), "recall, reranker, rrf_k, variant, where)"),
+            (
+                lambda index: index.search("n1", zz=1),
+                "recall, recency, reranker, rrf_k, sort, variant, where)",
+            ),
             (lambda index: index.search_many(["n1"], redy=1), "did you mean 'ready'"),
-            (lambda index: index.more_like("1", top_k=3), "rrf_k, start, variant, where)"),
+            (lambda index: index.more_like("1", top_k=3), "rrf_k, sort, start, variant, where)"),
             (lambda index: index.reindex(analyser=None), "did you mean 'analyzer'"),
             (lambda index: index.reindex(None), "expected a name, a folder or EncoderSettings"),
             (

@@ -242,7 +242,7 @@ def test_files_that_can_be_listed_and_not_looked_at_keep_their_documents(
         write(tmp_path / "notes" / name, f"text of {name}")
     remember(index, tmp_path / "notes", on_error="skip-files")
 
-    def denied(self, path, entry, **_):
+    def denied(self, path, *_, **__):
         return Entry(path, "cannot be read: Permission denied")
 
     with monkeypatch.context() as patch:
