@@ -99,6 +99,7 @@ class SourceOptions(FieldOptions):
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         as_kinds: Sequence[str] = (),
+        archives: bool = False,
     ) -> CorpusReader:
         """Return the reader of the sources, which skips or yields documents without text."""
         from retriever.documents import CorpusReader, TextForm
@@ -114,6 +115,7 @@ class SourceOptions(FieldOptions):
             include=include,
             exclude=exclude,
             as_kinds=as_kinds,
+            archives=archives,
         )
 
 

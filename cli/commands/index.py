@@ -68,6 +68,11 @@ class UpdateOptions:
         "markdown='*.txt'; repeatable.",
         section="Input",
     )
+    archives: bool = setting(
+        False,
+        "Read the files in .zip and .tar archives too, each as a document.",
+        section="Input",
+    )
     dry_run: bool = setting(
         False,
         "Print which files would be read and left out, and why; read and change nothing.",
@@ -82,7 +87,7 @@ class UpdateOptions:
 @Settings(
     "run",
     UpdateOptions,
-    "recreate existing prune no_compact include exclude as_ dry_run",
+    "recreate existing prune no_compact include exclude as_ archives dry_run",
     metavars={"include": "PATTERN", "exclude": "PATTERN", "as_": "KIND=PATTERN"},
 )
 @watch_option
@@ -126,7 +131,12 @@ def index_command(
         _print_plan(sources, run, as_json=as_json)
         return
     reader = source.reader(
-        sources, on_empty="yield", include=run.include, exclude=run.exclude, as_kinds=run.as_
+        sources,
+        on_empty="yield",
+        include=run.include,
+        exclude=run.exclude,
+        as_kinds=run.as_,
+        archives=run.archives,
     )
     if run.existing:
         # Refuses a folder without an index.
@@ -157,7 +167,7 @@ def _print_plan(sources: tuple[str, ...], run: UpdateOptions, *, as_json: bool) 
     from retriever.documents.folders import FolderRules
     from retriever.documents.plan import plan_reading
 
-    rules = FolderRules(run.include, run.exclude, run.as_)
+    rules = FolderRules(run.include, run.exclude, run.as_, run.archives)
     print_plan(plan_reading(sources, rules), as_json=as_json)
 
 

@@ -226,9 +226,14 @@ def file_lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def left_out_line(files: Mapping[str, int]) -> str:
     """Return the line on files of folders that are left out, by suffix or another reason."""
-    from retriever.documents.folders import TEXT_SUFFIXES, include_advice, left_out_text
+    from retriever.documents.folders import (
+        TEXT_SUFFIXES,
+        archive_advice,
+        include_advice,
+        left_out_text,
+    )
 
-    advice = include_advice(files, TEXT_SUFFIXES)
+    advice = include_advice(files, TEXT_SUFFIXES) + archive_advice(files)
     return f"{'left out':<12} {left_out_text(files)}{advice}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 
@@ -37,10 +38,10 @@ def any_date(text: str) -> str | None:
     stated = iso_date(text)
     if stated is not None:
         return stated
-    try:
-        return _utc_time(parsedate_to_datetime(text))
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
+    for complete in (text, f"{text} 00:00:00 +0000"):
+        with suppress(ValueError, TypeError, IndexError, OverflowError):
+            return _utc_time(parsedate_to_datetime(complete))
+    return None
 
 
 def pdf_date(text: str) -> str | None:

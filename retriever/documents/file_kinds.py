@@ -48,7 +48,7 @@ class FileKind(NamedTuple):
     # Name of the kind in messages.
     label: str
     suffixes: str
-    # Module and function in `kinds`; empty for a mailbox, whose messages are mails.
+    # Module and function in `kinds`; empty for mailboxes and archives, which hold other kinds.
     reader: str
     # Modules of the extra `documents` that the reader imports.
     needs: tuple[str, ...] = ()
@@ -78,6 +78,8 @@ KINDS: Mapping[str, FileKind] = {
     "epub": FileKind("EPUB", ".epub", "zipped:read_epub", ("lxml",)),
     "mail": FileKind("e-mail", ".eml .emlx", "mail:read_mail"),
     "mbox": FileKind("mailbox", ".mbox", ""),
+    # Only with `--archives`; see `members`.
+    "archive": FileKind("archive", "", ""),
 }
 _BY_SUFFIX = {suffix: name for name, kind in KINDS.items() for suffix in kind.suffixes.split()}
 # Kinds with first bytes of their own, by which a wrong suffix is noticed.

@@ -10,7 +10,7 @@ from contextlib import closing
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from retriever.documents.dates import file_time
 from retriever.documents.decoding import byte_losses, decode, encoding_fault
@@ -23,8 +23,9 @@ from retriever.documents.file_kinds import (
     kind_by_content,
     kind_of,
 )
-from retriever.documents.kinds import Parsed, PassedOverError, one_line
+from retriever.documents.kinds import Attachment, Parsed, PassedOverError, one_line
 from retriever.documents.kinds.mail import messages
+from retriever.documents.members import MemberRules, read_members
 from retriever.documents.outline import Mark
 from retriever.documents.processes import ReadingProcesses, parse_file
 from retriever.documents.sources import (
@@ -67,17 +68,32 @@ class SourceFile(NamedTuple):
     kind: str = ""
     # The time of the last change, once it is opened.
     modified: str | None = None
+    # Path of a member of an archive, or name of an attachment.
+    member: str = ""
+
+    def part(self, name: str) -> SourceFile:
+        """Return a member or an attachment, whose id is that of the file, `!` and the name."""
+        return self._replace(
+            id=f"{self.id}!{name}",
+            where=f"{self.where}!{name}",
+            is_part=True,
+            member=f"{self.member}/{name}" if self.member else name,
+        )
 
 
 def read_files(
-    files: Iterable[SourceFile | Record], fields: Fields, meter: Meter, encoding: str | None = None
+    files: Iterable[SourceFile | Record],
+    fields: Fields,
+    meter: Meter,
+    encoding: str | None,
+    members: MemberRules,
 ) -> Generator[Record, None, None]:
     """Yield the documents of files in order, reading ahead.
 
-    Records among the files are passed through.
+    Records among the files are passed through. `members` has the rules for files in archives.
     """
     with closing(ReadingProcesses()) as processes:
-        reader = _FileReader(fields, meter, encoding, processes)
+        reader = _FileReader(fields, meter, encoding, processes, members)
         pending_records = chain.from_iterable(map(reader.begin, files))
         ahead: deque[_PendingRecords] = deque()
         waiting = 0
@@ -100,12 +116,18 @@ class _FileReader:
     """Begins to read files and turns their content into records."""
 
     def __init__(
-        self, fields: Fields, meter: Meter, encoding: str | None, processes: ReadingProcesses
+        self,
+        fields: Fields,
+        meter: Meter,
+        encoding: str | None,
+        processes: ReadingProcesses,
+        members: MemberRules,
     ) -> None:
         self._text_name = fields.text or "text"
         self._meter = meter
         self._encoding = encoding
         self._processes = processes
+        self._members = members
 
     def begin(self, file: SourceFile | Record) -> Iterator[_PendingRecords]:
         """Begin to read a file, and yield its pending records, one call a document."""
@@ -119,6 +141,9 @@ class _FileReader:
                 kind = file.kind or kind_of(file.path, stream.peek(HEAD)[:HEAD])
                 if kind == "mbox":
                     yield from self._begin_messages(file, stream)
+                    return
+                if kind == "archive":
+                    yield from self._begin_members(file)
                     return
                 content = stream.read(LONGEST_FILE + 1)
             yield self._begin_document(file, kind, content)
@@ -142,6 +167,19 @@ class _FileReader:
             parser = self._parser("mail", message)
             yield len(message), partial(self._finished_records, part, parser)
 
+    def _begin_members(self, file: SourceFile) -> Iterator[_PendingRecords]:
+        """Begin to read the members of an archive."""
+        for member in read_members(file.path, *self._members):
+            part = file.part(member.name) if member.name else file._replace(is_part=True)
+            part = part._replace(modified=member.modified)
+            try:
+                if member.fault:
+                    raise SourceError(member.fault)
+                yield self._begin_document(part, member.kind, member.content)
+            except SourceError as error:
+                yield 0, partial(self._failed_records, part, error)
+        self._meter.bytes += file.path.stat().st_size
+
     def _begin_document(
         self, file: SourceFile, named_kind: str | None, content: bytes
     ) -> _PendingRecords:
@@ -151,11 +189,12 @@ class _FileReader:
         """
         kind = kind_by_content(named_kind or "text", content)
         if kind == "text" and is_unread_kind(content):
-            raise SourceError(f"of a kind that is not read; {conversion_advice(file.path)}")
+            advice = conversion_advice(Path(file.member or file.path))
+            raise SourceError(f"of a kind that is not read; {advice}")
         if (
             named_kind is not None
             and file.file
-            and not file.kind
+            and file.kind in ("", "archive")
             and is_private_key(content[:HEAD])
         ):
             raise PassedOverError("a private key, which a folder leaves out")
@@ -165,7 +204,9 @@ class _FileReader:
         if len(content) > (LONGEST if KINDS[kind].is_text else LONGEST_FILE):
             raise SourceError(TOO_LONG if KINDS[kind].is_text else _TOO_LARGE)
         parser = self._parser(kind, content)
-        return len(content), partial(self._finished_records, file._replace(kind=kind), parser)
+        # The kind of a part is that of the whole file.
+        whole = file if file.is_part else file._replace(kind=kind)
+        return len(content), partial(self._finished_records, whole, parser)
 
     def _parser(self, kind: str, content: bytes) -> Callable[[], Parsed]:
         """Return a call that gives the content of a file.
@@ -194,8 +235,46 @@ class _FileReader:
         return result._replace(losses=result.losses + byte_losses([decoded]), encoding=encoding)
 
     def _finished_records(self, file: SourceFile, parser: Callable[[], Parsed]) -> Iterator[Record]:
-        """Yield the record of a file, once it is parsed."""
-        yield self._finished_record(file, parser)
+        """Yield the record of a file and those of its attachments, once it is parsed."""
+        attachments: list[Attachment] = []
+
+        def parse() -> Parsed:
+            parsed = parser()
+            attachments.extend(parsed.attachments)
+            return parsed
+
+        record = self._finished_record(file, parse)
+        # A copy, since a reader takes the values out.
+        mail = dict(record.values)
+        yield record
+        for attachment in attachments:
+            yield from self._attachment_records(file, mail, attachment)
+
+    def _attachment_records(
+        self, file: SourceFile, mail: Mapping[str, Any], attachment: Attachment
+    ) -> Iterator[Record]:
+        """Yield the record of an attachment, if it is of a kind that is read.
+
+        `mail` has the values of the mail, of which the sender, date and subject describe it too.
+        """
+        part = file.part(attachment.name)
+        kind = kind_of(attachment.name.lower(), attachment.content[:HEAD])
+        if kind is None or kind == "mbox":
+            return
+        try:
+            _, finish = self._begin_document(part, kind, attachment.content)
+        except SourceError as error:
+            yield self._failed_record(part, error)
+            return
+        shared = {name: mail[name] for name in ("from", "date") if name in mail}
+        subject = one_line(mail.get("title"))[:_LONGEST_LABEL]
+        labels = (Mark(0, "label", subject),) if subject else ()
+        for record in finish():
+            if record.fault is not None:
+                yield record
+                continue
+            values = {**shared, **record.values}
+            yield record._replace(values=values, outline=(*labels, *record.outline))
 
     def _failed_records(self, file: SourceFile, error: SourceError) -> Iterator[Record]:
         """Yield the record of a file that cannot be read."""
@@ -210,7 +289,7 @@ class _FileReader:
                 place, SourceError("the file's name is not UTF-8; rename it")
             )
         try:
-            text, title, metadata, outline, losses, encoding = parser()
+            text, title, metadata, outline, losses, encoding, _ = parser()
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             fault = encoding_fault(self._encoding, error) if self._encoding else decode_fault(error)
@@ -247,6 +326,7 @@ def _label_marks(file: SourceFile, metadata: Mapping[str, Json]) -> Iterator[Mar
     The path has no known suffix.
     """
     path = file.file or file.path.name
+    path = f"{path}/{file.member}" if file.member else path
     # A mail of a Maildir may have no suffix.
     while kind_of(path) is not None and os.path.splitext(path)[1]:
         path = os.path.splitext(path)[0]

@@ -17,6 +17,7 @@ from retriever.documents.file_heads import head_exclusion, head_of, kind_of_head
 from retriever.documents.file_kinds import KINDS, kind_of
 from retriever.documents.files import LONGEST_FILE, SourceFile, read_files
 from retriever.documents.ignore_patterns import IgnorePatterns, Position, split_lines
+from retriever.documents.members import MemberRules, PathFilter, is_archive
 from retriever.documents.sources import LONGEST, Meter, UnopenedError, base_name, normalize_name
 from retriever.documents.text import refuse_named_fields
 from retriever.errors import ConfigError
@@ -52,12 +53,15 @@ class FolderRules:
     exclude: tuple[str, ...] = ()
     # Kinds of files whose names do not show them, such as ``text=*.nfo``.
     as_kinds: tuple[str, ...] = ()
+    # Whether members of archives are read.
+    archives: bool = False
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Return the rules in stored options, of which those of an earlier release lack some."""
-        names = [field.name for field in fields(cls)]
-        return cls(**{name: tuple(options[name]) for name in names if name in options})
+        names = [field.name for field in fields(cls) if field.name in options]
+        patterns = {name: tuple(options[name]) for name in names if name != "archives"}
+        return cls(**patterns, archives=options.get("archives", False))
 
     def __post_init__(self) -> None:
         for rule in self.as_kinds:
@@ -84,6 +88,10 @@ class FolderRules:
             if name is not None and re.search(r"\w", _WILDCARDS.sub("", name[0]))
         )
 
+    def member_rules(self, left_out: Counter[str]) -> MemberRules:
+        """Return the rules for the members of archives, which count in `left_out`."""
+        return MemberRules(PathFilter(self.include, self.exclude), left_out)
+
     def named_kind(self, name: str) -> str:
         """Return the kind that a rule gives a file that is named alone; empty if none does."""
         encoded = _encode_name(name)
@@ -93,7 +101,7 @@ class FolderRules:
             patterns = IgnorePatterns([_encode_name(pattern)])
             if patterns.verdict(patterns.start, encoded, False):
                 kind = rule_kind
-        return kind
+        return "archive" if not kind and self.archives and is_archive(name) else kind
 
 
 class Entry(NamedTuple):
@@ -299,7 +307,9 @@ class _Walk:
                 self._leave_out("hidden", path)
                 continue
             encoded = _encode_name(name)
-            reason = patterns.exclusion_reason(encoded, name in folders)
+            # Patterns of --include are those of the members.
+            is_folder = name in folders or self._is_archive(name)
+            reason = patterns.exclusion_reason(encoded, is_folder)
             if reason is not None:
                 decision = patterns.deciding_pattern(encoded, name in folders)
                 self._leave_out(reason, path, self._describe_pattern(decision, ignore_files))
@@ -314,7 +324,12 @@ class _Walk:
     def _ruled_kind(self, name: bytes, patterns: _Patterns) -> str:
         """Return the kind that a rule gives a file; empty if none does."""
         number = patterns.kind_number(name)
-        return "" if number is None else self._rules.as_kinds[number].partition("=")[0]
+        if number is not None:
+            return self._rules.as_kinds[number].partition("=")[0]
+        return "archive" if self._is_archive(os.fsdecode(name)) else ""
+
+    def _is_archive(self, name: str) -> bool:
+        return self._rules.archives and is_archive(name)
 
     def _describe_pattern(
         self, decision: tuple[str, int, int], ignore_files: tuple[list[_IgnoreLine], ...]
@@ -408,9 +423,9 @@ class _Walk:
         return os.path.commonpath([self._root, os.path.realpath(file.path)]) != self._root
 
     def _entry_by_size(self, path: str, kind: str, status: os.stat_result) -> Entry | None:
-        # A mailbox may have any size, since each message is a document.
+        # A mailbox or an archive may have any size, since it holds many documents.
         most = LONGEST if KINDS[kind].is_text else LONGEST_FILE
-        if status.st_size > most and kind != "mbox":
+        if status.st_size > most and kind not in ("mbox", "archive"):
             self._leave_out(f"larger than {most >> 20} MiB", path)
             return None
         return Entry(path, status=status)
@@ -431,6 +446,12 @@ def left_out_text(left_out: Mapping[str, int]) -> str:
     names = ", ".join(group for group, _ in islice(rest, _MOST_NAMES))
     more = " and others" if len(rest) > _MOST_NAMES else ""
     return f"{largest} and {sum(number for _, number in rest):,} of {names}{more}"
+
+
+def archive_advice(left_out: Mapping[str, int]) -> str:
+    """Return advice on archives that are left out, after a semicolon; empty if there are none."""
+    suffix = next((name for name in left_out if is_archive(f"name{name}")), None)
+    return "" if suffix is None else f"; --archives reads the files in {suffix}"
 
 
 def include_advice(left_out: Mapping[str, int], suffixes: Container[str] | None = None) -> str:
@@ -483,4 +504,4 @@ def read_folder(
                     kind=entry.kind,
                 )
 
-    return read_files(files(), fields, meter, encoding)
+    return read_files(files(), fields, meter, encoding, rules.member_rules(left_out))

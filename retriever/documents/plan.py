@@ -21,6 +21,7 @@ from retriever.documents.folders import (
     LeftOutEntries,
     files_below,
 )
+from retriever.documents.members import is_archive
 from retriever.documents.sources import path_on_disk
 from retriever.documents.tables import split_table
 from retriever.errors import SourceError
@@ -135,6 +136,8 @@ def _describe_reason(reason: str, path: str) -> str:
         return "its name begins with a dot"
     if reason == "possible secrets":
         return "its name or first bytes are those of keys or passwords"
+    if is_archive(f"name{reason}"):
+        return "--archives reads its files"
     if reason in TEXT_SUFFIXES:
         return f"data; --include '*{reason}' reads it as text"
     if reason.startswith("."):

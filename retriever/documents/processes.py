@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from binascii import a2b_base64, b2a_base64
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any, cast
 
 from retriever.documents.data_blocks import without_data_blocks
 from retriever.documents.decoding import byte_losses, record_texts
-from retriever.documents.kinds import Parsed, PassedOverError
+from retriever.documents.kinds import Attachment, Parsed, PassedOverError
 from retriever.documents.losses import Loss
 from retriever.documents.outline import Mark
 from retriever.errors import SourceError
@@ -86,10 +87,11 @@ class ReadingProcesses:
             values, passed_over, fault = json.loads(line)
             if fault is not None:
                 raise (PassedOverError if passed_over else SourceError)(fault)
-            text, title, metadata, marks, losses, encoding = values
+            text, title, metadata, marks, losses, encoding, files = values
             outline = tuple(Mark(*mark) for mark in marks)
             losses = tuple(Loss(*loss) for loss in losses)
-            return Parsed(text, title, metadata, outline, losses, encoding)
+            attachments = tuple(Attachment(name, a2b_base64(data)) for name, data in files)
+            return Parsed(text, title, metadata, outline, losses, encoding, attachments)
         code = self._end_process(process)
         if time.monotonic() - started >= SECONDS:
             raise SourceError(f"not read within {SECONDS:,.0f} s; split or convert it")
@@ -157,6 +159,13 @@ def serve() -> None:
         except MemoryError:
             fault = f"needs more than {_MEMORY_LIMIT >> 30} GiB of memory; split or convert it"
             answer = None, False, fault
-        line = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
-        answers.write(line + b"\n")
+        text = json.dumps(answer, ensure_ascii=False, default=_encode_bytes)
+        answers.write(text.encode("utf-8", "replace") + b"\n")
         answers.flush()
+
+
+def _encode_bytes(content: object) -> str:
+    """Return the bytes of an attachment as base64."""
+    if not isinstance(content, bytes):
+        raise TypeError(f"expected bytes, found {type(content).__name__}")
+    return b2a_base64(content, newline=False).decode()

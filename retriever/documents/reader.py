@@ -92,6 +92,7 @@ class CorpusReader:
         as_kinds: kinds of files whose names do not show them, each as ``KIND=PATTERN``, such as
             ``text=*.nfo``, with a kind of `retriever.documents.file_kinds`; of several the last
             that matches counts.
+        archives: read the members of zip and tar files, whose ids are ``archive.zip!path``.
         prefixes: by source, the prefix of the ids of a folder, or the id of a file that is one
             document; None for the rules above.
         only: relative paths of the files of folders to read; None for all.
@@ -134,6 +135,7 @@ class CorpusReader:
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         as_kinds: Sequence[str] = (),
+        archives: bool = False,
         prefixes: Mapping[str, str] | None = None,
         only: Container[str] | None = None,
     ) -> None:
@@ -151,7 +153,7 @@ class CorpusReader:
         self._settings = SourceSettings(
             fields,
             form,
-            FolderRules(tuple(include), tuple(exclude), tuple(as_kinds)),
+            FolderRules(tuple(include), tuple(exclude), tuple(as_kinds), archives),
             _folder_prefixes(self._sources) if prefixes is None else prefixes,
             only,
             sql,

@@ -75,7 +75,7 @@ class SourceSettings:
 
     def ruled_kind(self, source: str | Path) -> str:
         """Return the kind that a rule gives a file; empty if none does."""
-        return self.rules.named_kind(Path(source).name) if self.rules.as_kinds else ""
+        return self.rules.named_kind(Path(source).name)
 
     def file_id(self, source: str | Path) -> str:
         """Return the id of a file that is one document."""
@@ -118,7 +118,10 @@ class SourceRecords:
             )
             for number, path in enumerate(sources, 1)
         ]
-        file_records = read_files(files, settings.fields, self.meter, settings.form.encoding)
+        members = settings.rules.member_rules(self._left_out)
+        file_records = read_files(
+            files, settings.fields, self.meter, settings.form.encoding, members
+        )
         with closing(file_records) as records:
             yield records
 

@@ -30,7 +30,7 @@ def notes(tmp_path, fake_encoder):
 def test_refresh_follows_renamed_and_removed_files(notes, retriever):
     write(notes / "c.zip", "x")
     done = retriever("index", "notes")
-    assert "files        2 read: 2 text\nleft out     1 .zip\n" in done.err
+    assert "files        2 read: 2 text\nleft out     1 .zip; --archives" in done.err
     (notes / "b.txt").rename(notes / "d.txt")
     (notes / "a.txt").unlink()
     done = retriever("refresh")

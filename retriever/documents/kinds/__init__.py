@@ -19,11 +19,19 @@ class PassedOverError(SourceError):
     """A file that is sound but gives no text, or needs a library that is not installed."""
 
 
+class Attachment(NamedTuple):
+    """A file that is attached to a mail."""
+
+    name: str
+    content: bytes
+
+
 class Parsed(NamedTuple):
     """The content of a file as one document.
 
     Attributes:
         encoding: the detected encoding, if the file names none and it is not UTF-8.
+        attachments: files that may be documents of their own, with different names.
     """
 
     text: str
@@ -32,6 +40,7 @@ class Parsed(NamedTuple):
     outline: Outline = ()
     losses: tuple[Loss, ...] = ()
     encoding: str | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 class OutlinedText:

@@ -37,6 +37,7 @@ _MOST_OBJECTS = 200
 _OTHER_OBJECT = re.compile(r"Organization|Person|BreadcrumbList|WebSite|ImageObject|SearchAction")
 # Null dates of programs are in the year 1, and in 1970.
 _NULL_DATE = re.compile("0|1970-01-01")
+_LINKED_DATA = re.compile(r"(?i)\s*application/ld\+json\s*(?:;|\Z)")
 _ADDRESS = re.compile("(?i)(?:https?:)?//")
 
 
@@ -107,8 +108,9 @@ def _author(root: Any, fields: dict[str, str], objects: list[dict[str, Any]]) ->
 
 def _linked_objects(root: Any) -> Iterator[dict[str, Any]]:
     """Yield the objects of JSON-LD that may describe the page."""
-    blocks = root.xpath("//script[@type='application/ld+json']")[:_MOST_BLOCKS]
-    for block in blocks:
+    scripts = root.xpath("//script[@type]")
+    blocks = [script for script in scripts if _LINKED_DATA.match(script.get("type"))]
+    for block in blocks[:_MOST_BLOCKS]:
         text = block.text or ""
         if len(text) > _LONGEST_JSON:
             continue
@@ -118,7 +120,7 @@ def _linked_objects(root: Any) -> Iterator[dict[str, Any]]:
             continue
         for part in value if isinstance(value, list) else [value]:
             graph = part.get("@graph") if isinstance(part, dict) else None
-            candidates = graph if isinstance(graph, list) else [part]
+            candidates = graph if isinstance(graph, list) else [graph or part]
             for candidate in candidates[:_MOST_OBJECTS]:
                 if isinstance(candidate, dict) and not _is_other(candidate):
                     yield candidate

@@ -7,6 +7,7 @@ deeply nested parts and loses the text of a multipart whose boundary is missing.
 from __future__ import annotations
 
 import html
+import os
 import re
 from binascii import a2b_base64, a2b_qp
 from collections import Counter
@@ -23,6 +24,7 @@ from retriever.documents.dates import iso_date
 from retriever.documents.decoding import browser_encoding, page_text, text_of
 from retriever.documents.document import Json
 from retriever.documents.kinds import (
+    Attachment,
     OutlinedText,
     Parsed,
     PassedOverError,
@@ -39,6 +41,11 @@ _LONGEST_CONTENT = 1 << 11
 # Maximum depth of parts and messages within each other, and number of parts of a message.
 _DEEPEST = 50
 _MOST_PARTS = 10_000
+# Maximum number of attachments that may become documents, their bytes in all, and the length of a
+# name in characters.
+_MOST_FILES = 1000
+_MOST_ATTACHED_BYTES = 1 << 26
+_LONGEST_NAME = 200
 # Maximum number of different losses that are reported of a message.
 _MOST_LOSSES = 10
 # Limits for alternatives. The share of its words that an alternative may have alone and still be
@@ -82,6 +89,7 @@ _MESSAGE_TYPES = ("message/rfc822", "message/global", "message/news")
 _CALENDAR_TYPES = ("text/calendar", "text/x-vcalendar")
 # Types of text that is data, and is listed as an attachment.
 _DATA_TYPES = ("text/rtf", "text/vcard", "text/x-vcard", "text/directory", "text/css")
+_MEDIA_TYPES = ("image/", "audio/", "video/", "font/")
 _MARKUP = re.compile(r"(?is)<(style|script|title)\b.*?(?:</\1\b|\Z)|<!--.*?(?:-->|\Z)|<[^<>]*>?")
 _ADDRESS = re.compile(r"(?i)(?:https?:|www\.)\S+")
 # A word; in scripts without spaces each character counts as a word.
@@ -124,7 +132,7 @@ _PARSER = BytesHeaderParser(policy=_BoundedPolicy())
 
 
 def read_mail(content: bytes) -> Parsed:
-    """Return the text of a message and its inner messages; attachments are listed, not read."""
+    """Return the text of a message and its inner messages, with the files attached to it."""
     message = _MailPart(_from_first_header(_without_data(content)))
     if not message.is_message:
         raise SourceError("no e-mail: it begins with no header such as From: or Subject:")
@@ -138,7 +146,7 @@ def read_mail(content: bytes) -> Parsed:
     if reader.attachments:
         metadata["attachments"] = list[Json](reader.attachments)
     parsed = reader.text.parsed(message.subject or None, metadata)
-    return parsed._replace(losses=reader.losses())
+    return parsed._replace(losses=reader.losses(), attachments=tuple(reader.files))
 
 
 def is_mail(head: bytes) -> bool:
@@ -320,6 +328,8 @@ class _MessageReader:
     def __init__(self) -> None:
         self.text = OutlinedText()
         self.attachments: list[str] = []
+        self.files: list[Attachment] = []
+        self._bytes_left = _MOST_ATTACHED_BYTES
         self._losses: Counter[str] = Counter()
         self._parts = 0
         # Label of the message whose text was written last.
@@ -411,6 +421,28 @@ class _MessageReader:
         is_inline = part.type.startswith("image/") and not part.is_attachment
         if name or not (is_control or is_inline):
             self.attachments.append(name or part.type)
+        if name and not is_control and not part.type.startswith(_MEDIA_TYPES):
+            self._keep_file(name, part)
+
+    def _keep_file(self, name: str, part: _MailPart) -> None:
+        """Keep the bytes of an attachment, which may be a document of its own."""
+        if len(self.files) >= _MOST_FILES:
+            self._losses[f"attachments after the first {_MOST_FILES:,} are not read"] += 1
+            return
+        content = self._decode_transfer(part)
+        self._bytes_left -= len(content)
+        if self._bytes_left < 0:
+            limit = f"{_MOST_ATTACHED_BYTES >> 20} MiB"
+            self._losses[f"attachments of more than {limit} in all are not read"] += 1
+            return
+        name = name.replace("/", "_").replace("\\", "_")[:_LONGEST_NAME]
+        stem, suffix = os.path.splitext(name)
+        names = {file.name for file in self.files}
+        number = 2
+        while name in names:
+            name = f"{stem} ({number}){suffix}"
+            number += 1
+        self.files.append(Attachment(name, content))
 
     def _decode_transfer(self, part: _MailPart) -> bytes:
         """Return the bytes of a part without their transfer encoding, as far as possible."""

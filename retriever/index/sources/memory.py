@@ -20,6 +20,7 @@ from indexes import SOURCES_FILE
 from indexes.files import storage_errors
 from indexes.filters import id_forms
 from retriever.documents.file_kinds import kind_of_file
+from retriever.documents.members import is_archive
 from retriever.documents.reader import CorpusReader
 from retriever.documents.report import FilesReport
 from retriever.documents.sources import normalize_name
@@ -215,14 +216,18 @@ class SourceMemory:
             return report_readings(database, source_paths)
 
     def paths_of_documents(self, source: Source) -> set[str]:
-        """Return the files that gave documents, without mailboxes, which may hold more."""
+        """Return the files that gave documents, without archives and mails, which may hold more."""
         with self.transaction() as database:
             rows = database.execute(
                 "SELECT DISTINCT path FROM origins WHERE source = ?", (source.number,)
             ).fetchall()
         paths = (os.fsdecode(path) for (path,) in rows)
         root = Path(source.path)
-        return {path for path in paths if kind_of_file(root / path) != "mbox"}
+        return {
+            path
+            for path in paths
+            if kind_of_file(root / path) not in ("mbox", "mail") and not is_archive(path)
+        }
 
     def begin(self, changes: Sequence[SourceChanges]) -> None:
         """Note which files are about to be read; an interruption has them read again."""

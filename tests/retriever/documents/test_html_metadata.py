@@ -35,6 +35,12 @@ def linked(value):
             '<meta http-equiv="last-modified" content="Tue, 03 Mar 2026 08:00:00 GMT">',
             {"modified": "2026-03-03T08:00:00"},
         ),
+        ('<meta name="date" content="Tue, 3 Mar 2026">', {"date": "2026-03-03T00:00:00"}),
+        (
+            '<script type="application/LD+JSON; charset=utf-8">'
+            '{"@graph": {"datePublished": "2026"}}</script>',
+            {"date": "2026"},
+        ),
         ('<meta name="DC.creator" content="Ada">', {"author": "Ada"}),
         ('<meta property="article:author" content="https://example.org/ada">', {}),
         ('<meta name="date" content="0001-01-01">', {}),
