@@ -35,6 +35,27 @@ in_option = option(
     "made on first use and refreshed before each answer.",
     section="Index",
 )
+
+
+def _set_ocr_command(_: click.Context, __: click.Parameter, value: str | None) -> None:
+    """Put the command into the environment of this run, where reading processes find it."""
+    if value is not None:
+        from retriever.documents.ocr import VARIABLE, ocr_command
+
+        os.environ[VARIABLE] = value
+        ocr_command()
+
+
+ocr_option = option(
+    "--ocr",
+    metavar="COMMAND",
+    expose_value=False,
+    callback=_set_ocr_command,
+    help="Recognize pages of PDF files without text by this program, which gets a PNG on standard "
+    "input, or as a file in place of {}, and prints the text, such as 'tesseract - -'. "
+    "$RETRIEVER_OCR is the same.",
+    section="Input",
+)
 watch_option = option(
     "--watch",
     is_flag=True,

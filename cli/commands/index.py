@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from cli.index_access import decide_model, follow, has_automatic_model, watch_option
+from cli.index_access import decide_model, follow, has_automatic_model, ocr_option, watch_option
 from cli.index_options import IndexOptions, index_options
 from cli.options import (
     MINILM,
@@ -91,6 +91,7 @@ class UpdateOptions:
     metavars={"include": "PATTERN", "exclude": "PATTERN", "as_": "KIND=PATTERN"},
 )
 @watch_option
+@ocr_option
 @document_options
 @index_options("on_long context language index_type", "overlap stemming stop_words memory")
 @encoder_options(MINILM, "layers pooling dtype", dtype="auto", automatic=True)

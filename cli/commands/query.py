@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from cli.index_access import in_option, open_index, refresh_for_query
+from cli.index_access import in_option, ocr_option, open_index, refresh_for_query
 from cli.options import (
     OWN,
     PATIENCE,
@@ -182,6 +182,7 @@ class QueryCommand(Command):
 @config_option
 @index_option
 @in_option
+@ocr_option
 @ranking_options("k mode alpha fusion depth recency sort")
 @where_option
 @Settings(

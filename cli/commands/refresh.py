@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from cli.index_access import changes_text, warn_refresh
+from cli.index_access import changes_text, ocr_option, warn_refresh
 from cli.options import Command, Location, index_option, json_option, option, quiet_option
 from cli.output.text import say, say_earlier_terms, tell
 
@@ -20,6 +20,7 @@ from cli.output.text import say, say_earlier_terms, tell
     help="Delete the documents of sources that are missing as a whole, and forget these.",
     section="Index",
 )
+@ocr_option
 @quiet_option
 @json_option
 def refresh_command(folder: Location, prune: bool, quiet: bool, as_json: bool) -> None:

@@ -26,6 +26,7 @@ from retriever.documents.file_kinds import (
 from retriever.documents.kinds import Attachment, Parsed, PassedOverError, one_line
 from retriever.documents.kinds.mail import messages
 from retriever.documents.members import MemberRules, read_members
+from retriever.documents.ocr import ocr_command
 from retriever.documents.outline import Mark
 from retriever.documents.processes import ReadingProcesses, parse_file
 from retriever.documents.sources import (
@@ -92,6 +93,8 @@ def read_files(
 
     Records among the files are passed through. `members` has the rules for files in archives.
     """
+    # Refuses a command for scans that cannot run, before anything is read.
+    ocr_command()
     with closing(ReadingProcesses()) as processes:
         reader = _FileReader(fields, meter, encoding, processes, members)
         pending_records = chain.from_iterable(map(reader.begin, files))

@@ -17,10 +17,12 @@ import threading
 import time
 from binascii import a2b_base64, b2a_base64
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
+from retriever.documents import ocr
 from retriever.documents.data_blocks import without_data_blocks
 from retriever.documents.decoding import byte_losses, record_texts
 from retriever.documents.kinds import Attachment, Parsed, PassedOverError
@@ -34,6 +36,8 @@ _MOST_PROCESSES = 4
 # Bytes of address space of a process.
 _MEMORY_LIMIT = 4 << 30
 _KINDS = "retriever.documents.kinds"
+# A process sends this line before each page that a program recognizes; the time begins anew.
+_PROGRESS = b"+\n"
 _START = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from retriever.documents.processes import serve; serve()"
@@ -81,6 +85,12 @@ class ReadingProcesses:
             cast(Any, process.stdin).writelines([header.encode(), content])
             cast(Any, process.stdin).flush()
             line = cast(Any, process.stdout).readline()
+            while line == _PROGRESS:
+                timer.cancel()
+                started = time.monotonic()
+                timer = threading.Timer(SECONDS, process.kill)
+                timer.start()
+                line = cast(Any, process.stdout).readline()
         timer.cancel()
         if line.endswith(b"\n"):
             self._idle.append(process)
@@ -147,6 +157,7 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     # Standard output is for answers; libraries that print write to standard error.
     os.dup2(2, 1)
+    ocr.report_progress = partial(_send, answers, _PROGRESS)
     requests = sys.stdin.buffer
     while header := requests.readline():
         reader, size, *encodings = header.decode().split()
@@ -162,6 +173,12 @@ def serve() -> None:
         text = json.dumps(answer, ensure_ascii=False, default=_encode_bytes)
         answers.write(text.encode("utf-8", "replace") + b"\n")
         answers.flush()
+
+
+def _send(answers: BinaryIO, line: bytes) -> None:
+    """Write a line at once."""
+    answers.write(line)
+    answers.flush()
 
 
 def _encode_bytes(content: object) -> str:

@@ -35,7 +35,7 @@ def test_refresh_follows_renamed_and_removed_files(notes, retriever):
     (notes / "a.txt").unlink()
     done = retriever("refresh")
     assert done.out.startswith(".retriever: 1 added, 0 changed, 2 removed, 0 unchanged in ")
-    assert done.err == "left out     1 .zip\n"
+    assert done.err == "left out     1 .zip; --archives reads the files in .zip\n"
     report = printed_json(retriever("refresh", "--json"))
     assert report.pop("seconds") >= 0
     assert report.pop("files")["read"] == {}

@@ -72,6 +72,14 @@ class _PdfPage(NamedTuple):
     is_picture: bool = False
     has_glyph_numbers: bool = False
     is_damaged: bool = False
+    # Whether a program recognized the text, or why it did not.
+    is_recognized: bool = False
+    fault: str = ""
+
+    @property
+    def lacks_text(self) -> bool:
+        """Whether the page shows text that the file does not have."""
+        return self.has_glyph_numbers or (self.is_picture and not (self.text or self.notes))
 
 
 def read_pdf(content: bytes) -> Parsed:
@@ -80,7 +88,9 @@ def read_pdf(content: bytes) -> Parsed:
 
     document = _open_document(content)
     bookmarks = _read_bookmarks(document)
-    pages = [_read_page(document, index) for index in range(len(document))]
+    pages = _recognize_pages(
+        document, [_read_page(document, index) for index in range(len(document))]
+    )
     texts = join_parted_words([page.text for page in pages])
     outline = OutlinedText()
     for index, (page, joined) in enumerate(zip(pages, texts, strict=True)):
@@ -103,10 +113,30 @@ def read_pdf(content: bytes) -> Parsed:
     parsed = outline.parsed(
         "" if _FILE_NAME_TITLE.fullmatch(title) else title, {**metadata, "pages": len(pages)}
     )
+    recognized = sum(page.is_recognized for page in pages)
+    if recognized:
+        parsed = parsed._replace(metadata={**parsed.metadata, "ocr_pages": recognized})
     if not parsed.text:
         raise _no_text_error(pages)
     is_dynamic = document.get_formtype() == raw.FORMTYPE_XFA_FULL
     return parsed._replace(losses=tuple(_losses(pages, is_dynamic)))
+
+
+def _recognize_pages(document: PdfDocument, pages: list[_PdfPage]) -> list[_PdfPage]:
+    """Return the pages with the text that a program of the user recognized, if there is one."""
+    from retriever.documents import ocr
+
+    command = ocr.ocr_command()
+    scanned = [number for number, page in enumerate(pages) if page.lacks_text]
+    for number in scanned[: ocr.MOST_PAGES] if command else ():
+        try:
+            text = ocr.recognize_page(document[number], command)
+        except (ocr.RecognitionError, OSError) as error:
+            pages[number] = pages[number]._replace(fault=one_line(error))
+            continue
+        if text:
+            pages[number] = _PdfPage(text, pages[number].notes, is_recognized=True)
+    return pages
 
 
 def _open_document(content: bytes) -> PdfDocument:
@@ -132,18 +162,27 @@ def _no_text_error(pages: Sequence[_PdfPage]) -> PassedOverError:
     if any(page.has_glyph_numbers for page in pages):
         return PassedOverError(
             f"no text that can be read: the fonts of its {len(pages)} pages do not say which "
-            "characters they show; recognize the text first, as `ocrmypdf --force-ocr` does"
+            f"characters they show{_advice(pages)}"
         )
     return PassedOverError(
-        f"no text layer: its {len(pages)} pages are images (a scan); recognize the text first, "
-        "as `ocrmypdf` does"
+        f"no text layer: its {len(pages)} pages are images (a scan){_advice(pages)}"
     )
+
+
+def _advice(pages: Sequence[_PdfPage]) -> str:
+    """Return why no text was recognized, or how to recognize it."""
+    from retriever.documents.ocr import ocr_command
+
+    faults = [page.fault for page in pages if page.fault]
+    if faults:
+        return f"; not recognized: {faults[0]}"
+    return "" if ocr_command() else "; --ocr COMMAND recognizes it, such as --ocr 'tesseract - -'"
 
 
 def _losses(pages: list[_PdfPage], is_dynamic_form: bool) -> Iterator[Loss]:
     number = sum(page.is_picture and not (page.text or page.notes) for page in pages)
     if number:
-        yield Loss("pages", f"{number:,} of {len(pages):,} pages have no text")
+        yield Loss("pages", f"{number:,} of {len(pages):,} pages have no text{_advice(pages)}")
     number = sum(page.is_damaged for page in pages)
     if number:
         yield Loss("pages", f"{number:,} of {len(pages):,} pages are damaged")

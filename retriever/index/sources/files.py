@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from retriever.documents.dates import file_time
 from retriever.documents.file_kinds import KINDS, kind_of
 from retriever.documents.folders import FolderRules, files_below
+from retriever.documents.ocr import VARIABLE as OCR_VARIABLE
 from retriever.documents.sources import UnopenedError
 from retriever.documents.tables import split_table
 
@@ -107,9 +108,13 @@ def passed_over(source: Source) -> Counter[str]:
 
 @cache
 def lacking() -> list[str]:
-    """Return the modules that some kinds of files need and that are not installed."""
+    """Return the modules that some kinds of files need and that are not installed.
+
+    Without a command for scans, its variable is among them.
+    """
     required = {module for kind in KINDS.values() for module in kind.needs}
-    return sorted(module for module in required if find_spec(module) is None)
+    missing = [module for module in required if find_spec(module) is None]
+    return sorted([*missing, *([] if os.environ.get(OCR_VARIABLE) else [OCR_VARIABLE])])
 
 
 def hidden_path(path: str) -> bytes:
