@@ -68,6 +68,9 @@ KINDS: Mapping[str, FileKind] = {
     "asciidoc": FileKind("AsciiDoc", ".adoc .asciidoc", "markup:read_asciidoc", is_text=True),
     "latex": FileKind("LaTeX", ".tex .ltx", "markup:read_latex", is_text=True),
     "notebook": FileKind("Jupyter notebook", ".ipynb", "plain:read_notebook", is_text=True),
+    # Of a folder, and only if a pattern names them; see `NAMED_KINDS`.
+    "csv": FileKind("CSV", "", "delimited:read_csv", is_text=True),
+    "jsonl": FileKind("JSON Lines", "", "delimited:read_json_lines", is_text=True),
     "html": FileKind("HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura")),
     "pdf": FileKind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",)),
     "docx": FileKind("DOCX", ".docx .docm .dotx .dotm", "docx:read_docx", ("lxml",)),
@@ -81,6 +84,8 @@ KINDS: Mapping[str, FileKind] = {
     # Only with `--archives`; see `members`.
     "archive": FileKind("archive", "", ""),
 }
+# Kinds of files that are read only if a pattern names them, by suffix; others are text.
+NAMED_KINDS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _BY_SUFFIX = {suffix: name for name, kind in KINDS.items() for suffix in kind.suffixes.split()}
 # Kinds with first bytes of their own, by which a wrong suffix is noticed.
 _SIGNED_KINDS = ("pdf", "docx", "pptx", "xlsx", "opendocument", "rtf", "epub")

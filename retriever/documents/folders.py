@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from retriever.documents.document import Fields, Record
 from retriever.documents.file_heads import head_exclusion, head_of, kind_of_head, name_exclusion
-from retriever.documents.file_kinds import KINDS, kind_of
+from retriever.documents.file_kinds import KINDS, NAMED_KINDS, kind_of
 from retriever.documents.files import LONGEST_FILE, SourceFile, read_files
 from retriever.documents.ignore_patterns import IgnorePatterns, Position, split_lines
 from retriever.documents.members import MemberRules, PathFilter, is_archive
@@ -374,7 +374,11 @@ class _Walk:
     ) -> Entry | None:
         is_link = file.is_symlink()
         to_folder = is_link and os.path.isdir(file.path)
-        kind = ruled_kind or kind_of(file.path) or ("text" if is_named else None)
+        kind = ruled_kind or kind_of(file.path)
+        if kind is None and is_named:
+            suffix = os.path.splitext(base_name(file.path))[1]
+            ruled_kind = NAMED_KINDS.get(suffix, "")
+            kind = ruled_kind or "text"
         if kind is None and not to_folder:
             return self._entry_by_head(path, file)
         if is_link and self._leads_out(file):

@@ -203,7 +203,7 @@ def test_files_left_out_are_named_with_include_option(tmp_path, capsys):
         CorpusReader(tmp_path, include=["*.mdd"])
     line = left_out_line({".zip": 3, ".log": 1})
     assert "3 .zip, 1 .log; --include '*.log' reads only these" in line
-    assert left_out_line({".zip": 3}) == "left out     3 .zip"
+    assert left_out_line({".zip": 3}) == ("left out     3 .zip; --archives reads the files in .zip")
 
 
 def test_links_without_a_suffix_that_lead_out_are_counted(tmp_path):

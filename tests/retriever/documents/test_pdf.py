@@ -96,7 +96,10 @@ def test_pages_without_text_are_counted_unless_they_are_blank(tmp_path):
     write(tmp_path / "text.pdf", samples.pdf(["Cover", ""]))
     reader = CorpusReader(tmp_path)
     assert [document.id for document in reader] == ["scans.pdf", "text.pdf"]
-    assert reader.files.named == [f"{tmp_path}/scans.pdf: 2 of 6 pages have no text"]
+    assert reader.files.named == [
+        f"{tmp_path}/scans.pdf: 2 of 6 pages have no text; --ocr COMMAND recognizes it, such as "
+        "--ocr 'tesseract - -'"
+    ]
 
 
 def glyphs(*pages: str) -> bytes:
