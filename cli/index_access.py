@@ -37,20 +37,19 @@ in_option = option(
 )
 
 
-def _set_ocr_command(_: click.Context, __: click.Parameter, value: str | None) -> None:
-    """Put the command into the environment of this run, where reading processes find it."""
-    if value is not None:
+def use_ocr_command(command: str | None) -> None:
+    """Put a command into the environment of this run, where reading processes find it."""
+    if command is not None:
         from retriever.documents.ocr import VARIABLE, ocr_command
 
-        os.environ[VARIABLE] = value
+        os.environ[VARIABLE] = command
+        # Refuses one that cannot run.
         ocr_command()
 
 
 ocr_option = option(
     "--ocr",
     metavar="COMMAND",
-    expose_value=False,
-    callback=_set_ocr_command,
     help="Recognize pages of PDF files without text by this program, which gets a PNG on standard "
     "input, or as a file in place of {}, and prints the text, such as 'tesseract - -'. "
     "$RETRIEVER_OCR is the same.",

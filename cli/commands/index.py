@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from cli.index_access import decide_model, follow, has_automatic_model, ocr_option, watch_option
+from cli.index_access import (
+    decide_model,
+    follow,
+    has_automatic_model,
+    ocr_option,
+    use_ocr_command,
+    watch_option,
+)
 from cli.index_options import IndexOptions, index_options
 from cli.options import (
     MINILM,
@@ -102,6 +109,7 @@ def index_command(
     folder: Location,
     run: UpdateOptions,
     watch: bool,
+    ocr: str | None,
     source: SourceOptions,
     index_settings: IndexOptions,
     encoder: EncoderOptions,
@@ -128,6 +136,7 @@ def index_command(
         raise click.UsageError("--existing: --recreate makes a new index; leave one of them out")
     if watch:
         require_extra("watch", "--watch", "watchfiles")
+    use_ocr_command(ocr)
     if run.dry_run:
         _print_plan(sources, run, as_json=as_json)
         return

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from cli.index_access import in_option, ocr_option, open_index, refresh_for_query
+from cli.index_access import in_option, ocr_option, open_index, refresh_for_query, use_ocr_command
 from cli.options import (
     OWN,
     PATIENCE,
@@ -205,6 +205,7 @@ def query_command(
     text: tuple[str, ...],
     folder: Location,
     sources: tuple[str, ...],
+    ocr: str | None,
     ranking: RankingOptions,
     where: str | None,
     options: QueryOptions,
@@ -220,6 +221,7 @@ def query_command(
     for as they are, as with --raw. Higher scores are better; equal
     ones are ordered by id. With --rerank, scores are the reranker's and have no fixed range.
     """
+    use_ocr_command(ocr)
     _refuse_conflicts(text, options, query_map)
     raw = options.raw or options.queries is not None
     settings = replace(ranking.settings(), raw=raw, collapse=options.collapse)

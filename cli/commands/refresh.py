@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from cli.index_access import changes_text, ocr_option, warn_refresh
+from cli.index_access import changes_text, ocr_option, use_ocr_command, warn_refresh
 from cli.options import Command, Location, index_option, json_option, option, quiet_option
 from cli.output.text import say, say_earlier_terms, tell
 
@@ -23,7 +23,9 @@ from cli.output.text import say, say_earlier_terms, tell
 @ocr_option
 @quiet_option
 @json_option
-def refresh_command(folder: Location, prune: bool, quiet: bool, as_json: bool) -> None:
+def refresh_command(
+    folder: Location, prune: bool, ocr: str | None, quiet: bool, as_json: bool
+) -> None:
     """Read again what has changed in the sources of an index.
 
     An index remembers the files and folders that it was made of. Files that are new are added,
@@ -33,6 +35,7 @@ def refresh_command(folder: Location, prune: bool, quiet: bool, as_json: bool) -
     from cli.output.progress import DocumentsRead, EncodingProgress, Stages, left_out_line
     from retriever.index import Index
 
+    use_ocr_command(ocr)
     started = time.monotonic()
     with (
         Index.open(folder) as index,

@@ -8,6 +8,8 @@ from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 
 _YEAR_OR_MONTH = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2]))?")
+# A date as in mails, without a time.
+_MAIL_DAY = re.compile(r"(?:[A-Za-z]{3}, *)?[0-9]{1,2} [A-Za-z]{3} [0-9]{4}")
 # The date of a PDF: D:YYYYMMDDHHmmSS+hh'mm', of which only the year is required.
 _PDF_DATE = re.compile(
     r"D:(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?(?:(Z)|([+-])(\d\d)'?(\d\d)?)?"
@@ -38,9 +40,10 @@ def any_date(text: str) -> str | None:
     stated = iso_date(text)
     if stated is not None:
         return stated
-    for complete in (text, f"{text} 00:00:00 +0000"):
-        with suppress(ValueError, TypeError, IndexError, OverflowError):
-            return _utc_time(parsedate_to_datetime(complete))
+    if _MAIL_DAY.fullmatch(text):
+        text = f"{text} 00:00:00 +0000"
+    with suppress(ValueError, TypeError, IndexError, OverflowError):
+        return _utc_time(parsedate_to_datetime(text))
     return None
 
 
