@@ -21,6 +21,7 @@ from retriever.documents.kinds import (
     nonempty_metadata,
     one_line,
 )
+from retriever.documents.kinds.pdf_layout import remove_running_lines
 from retriever.documents.losses import Loss
 from retriever.documents.outline import Mark
 from retriever.errors import SourceError
@@ -91,7 +92,7 @@ def read_pdf(content: bytes) -> Parsed:
     pages = _recognize_pages(
         document, [_read_page(document, index) for index in range(len(document))]
     )
-    texts = join_parted_words([page.text for page in pages])
+    texts = join_parted_words(remove_running_lines([page.text for page in pages]))
     outline = OutlinedText()
     for index, (page, joined) in enumerate(zip(pages, texts, strict=True)):
         outline.mark("page", document.get_page_label(index) or str(index + 1))
