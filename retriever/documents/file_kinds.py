@@ -61,7 +61,7 @@ class FileKind(NamedTuple):
 
 KINDS: Mapping[str, FileKind] = {
     "text": FileKind("text", ".txt .text", "plain:read_plain", is_text=True),
-    "code": FileKind("source code", _CODE + _CONFIGURATION, "plain:read_plain", is_text=True),
+    "code": FileKind("source code", _CODE + _CONFIGURATION, "code:read_code", is_text=True),
     "markdown": FileKind("Markdown", _MARKDOWN, "plain:read_markdown", is_text=True),
     "org": FileKind("Org", ".org", "markup:read_org", is_text=True),
     "rst": FileKind("reStructuredText", ".rst", "markup:read_rst", is_text=True),

@@ -211,7 +211,8 @@ def heading_path(outline: Outline, offset: int) -> list[Mark]:
         if mark.kind == "message" or level == 1:
             break
         if mark.kind == "heading" and mark.level < level:
-            path.append(mark)
+            # A heading without a label ends those of its level.
+            path += [mark] if mark.label else []
             level = mark.level
     return path[::-1]
 
