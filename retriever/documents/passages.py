@@ -31,6 +31,7 @@ EARLIER: dict[str, Any] = {
     "structure": False,
     "tables": False,
     "labels": False,
+    "lists": False,
 }
 _WORD_START = re.compile(r"(?<=\s)\S")
 _WORD = re.compile(r"\w")
@@ -49,6 +50,13 @@ _HEADING = re.compile(r"(?:([^\w\s])\1{2,}[ \t]*\n)?[^\n]*(?:\n([^\w\s])\2{2,}[ 
 # Such words are hashes and numbers.
 _MOST_PARTS = 8
 _MANY_DIGITS = 5
+# The end of a paragraph with a colon, perhaps in emphasis, and the text below it.
+_INTRODUCTION = re.compile(r"""[:：][*_"'”’)\]]{0,3}[ \t\r]*+\n\s*+(?=\S)""")
+# The sign or number of a list's item: "-", "**", "•", "3.", "(b)", "#.", r"\item".
+_ITEM = re.compile(
+    r"(?:[*]{1,6}|[.]{1,6}|[-+•‣◦▪●○■□–—·]|#[.]|\\item|[(]?(?:[0-9]{1,3}|[A-Za-z]|[ivx]{1,5})[.)])"
+    r"[ \t]+(?=\S)"
+)
 # The parts of a name, in which A stands for capital letters, a for others, and 0 for digits.
 _PARTS = re.compile("A+(?!a)|A?a+|0+")
 # Maximum length in characters of a heading, and of the first row of a table, before a passage.
@@ -77,6 +85,8 @@ class PassageSettings(Checked):
             begins; off in an index of an earlier release.
         labels: whether names of files and keywords are read, unless `context` is ``none``; off in
             an index of an earlier release.
+        lists: whether a list stays with the paragraph that introduces it; off in an index of an
+            earlier release.
 
     Raises:
         ConfigError: a value is out of range.
@@ -99,6 +109,7 @@ class PassageSettings(Checked):
     structure: bool = field(default=True, compare=False)
     tables: bool = field(default=True, compare=False)
     labels: bool = field(default=True, compare=False)
+    lists: bool = field(default=True, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON, as the release that chose them wrote them; see `EARLIER`."""
@@ -243,13 +254,14 @@ class _Structure(NamedTuple):
     paragraphs: list[int]
     # Beginnings of paragraphs and of any other text after a blank line.
     blocks: list[int]
-    # Beginning and end of each heading and of each header of a table; no passage ends in between.
+    # Beginning and end of each heading, of each header of a table, and of what joins a list to the
+    # paragraph above it; no passage ends in between.
     headings: list[tuple[int, int]]
     # Beginning and end of each table.
     tables: list[tuple[int, int]]
 
     @classmethod
-    def from_document(cls, document: Document) -> Self:
+    def from_document(cls, document: Document, *, lists: bool = True) -> Self:
         """Return the structure of a document with an outline."""
         text = document.text
         fences = [match.span() for match in _FENCE.finditer(text)]
@@ -270,7 +282,8 @@ class _Structure(NamedTuple):
             if (match := _HEADING.match(text, place)) is not None
         ]
         tables = _document_tables(document)
-        headings = sorted([*headings, *((table.start, table.body) for table in tables)])
+        headings += [(table.start, table.body) for table in tables]
+        headings = sorted([*headings, *(_list_beginnings(document) if lists else ())])
         paragraphs = sorted([*paragraphs, *sections, *marks["page"]])
         blocks = sorted([*blocks, *paragraphs])
         extents = [(table.start, table.stop) for table in tables]
@@ -307,6 +320,17 @@ def _after_blank_lines(text: str) -> Iterator[tuple[int, str]]:
             yield match.start(1), match[1]
 
 
+def _list_beginnings(document: Document) -> Iterator[tuple[int, int]]:
+    """Yield the colon of each paragraph above a list, and the first word of the list."""
+    text = document.text
+    # Only texts with lines have signs before the items of their lists.
+    has_signs = any(mark.kind == "line" for mark in document.outline)
+    for match in _INTRODUCTION.finditer(text):
+        item = _ITEM.match(text, match.end())
+        if item is not None or not has_signs:
+            yield match.start(), match.end() if item is None else item.end()
+
+
 def cut_document(
     document: Document, encoder: Encoder, settings: PassageSettings
 ) -> Iterator[tuple[list[tuple[int, int]], list[Any], bool]]:
@@ -319,7 +343,7 @@ def cut_document(
     text = document.text
     context = settings.context
     is_structured = settings.structure and document.outline
-    structure = _Structure.from_document(document) if is_structured else None
+    structure = _Structure.from_document(document, lists=settings.lists) if is_structured else None
     budget = _text_budget(document, encoder, context)
     start: int | None = 0
     size = BLOCK

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.documents import Document, PassageSettings, cut_document, passage_text
+from retriever.documents import (
+    CorpusReader,
+    Document,
+    PassageSettings,
+    cut_document,
+    passage_text,
+)
 from retriever.documents.outline import Mark
 from retriever.documents.passages import EARLIER, _after_blank_lines, split_passages
 
@@ -237,10 +243,12 @@ def test_passage_settings_of_earlier_release_round_trip_unchanged():
     earlier = {"on_long": "split", "overlap": 48}
     found = PassageSettings(**EARLIER | earlier)
     assert (found.context, found.structure, found.tables) == ("title", False, False)
+    assert not found.lists
     assert found.to_json() == earlier
     newest = PassageSettings(**EARLIER | PassageSettings().to_json())
     assert newest.structure
     assert newest.tables
+    assert newest.lists
 
 
 @given(st.text(" \t\r\n\x0cab", max_size=14))
@@ -316,6 +324,66 @@ def test_passages_of_a_table_begin_and_end_between_rows(outline):
 
 def test_a_text_of_many_tables_is_cut_in_little_time():
     text = ("a | b\n" * 3 + "\n") * 20_000 + "|" * 100_000 + "|-\n" * 50_000
+    started = time.process_time()
+    cut(Document("1", text, outline=(Mark(0, "page", "1"),)), 250)
+    assert time.process_time() - started < 20
+
+
+SENTENCE = "Some words come first. "
+ITEMS = ("red paint is dry", "blue paint is wet", "green paint is new")
+
+
+def file_document(tmp_path, name, text):
+    """Return the document of a file, as an index reads it."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    [document] = CorpusReader(tmp_path)
+    return document
+
+
+def parted_lists(document, window, **settings):
+    """Return the passages that begin with the first item below a colon."""
+    spans = cut(document, window, overlap=2, context="none", **settings)
+    return [start for start, _ in spans if re.search(r":\W*(1[.]\s*)?$", document.text[:start])]
+
+
+LIST_FILES = {
+    "dashes.md": "{}The paints are:\n\n- {}\n- {}\n- {}\n",
+    "numbers.md": "{}**The paints are:**\n\n1. {}\n2. {}\n3. {}\n",
+    "page.html": "<p>{}The paints are:</p><ul>" + "<li><p>{}</p></li>" * 3 + "</ul>",
+    "notes.txt": "{}The paints\nare:\n\n  * {}\n  * {}\n  * {}\n",
+    "notes.rst": "{}The paints are:\n\n#. {}\n#. {}\n#. {}\n",
+}
+
+
+@pytest.mark.parametrize("name", LIST_FILES)
+def test_no_passage_begins_between_a_colon_and_its_list(tmp_path, name):
+    parted = 0
+    for before in range(2, 12):
+        text = "".join(
+            LIST_FILES[name].format(SENTENCE * (before + n), *ITEMS) + "\n\n" for n in range(4)
+        )
+        document = file_document(tmp_path, name, text)
+        assert not parted_lists(document, 32)
+        parted += len(parted_lists(document, 32, lists=False))
+    # An index of an earlier release divides them as it did.
+    assert parted
+
+
+def test_a_list_that_does_not_fit_with_its_introduction_is_parted():
+    text = "word " * 60 + ":\n\n- " + "item " * 60
+    spans = cut(Document("1", text, outline=(Mark(0, "line", "1"),)), 24, overlap=0)
+    words = words_of(text)
+    assert set().union(*(inside(words, span) for span in spans)) == set(range(len(words)))
+
+
+def test_a_colon_above_code_or_a_paragraph_joins_nothing():
+    text = "One two three four. " * 4 + "\n\nfor x in y:\n    print(x)\n" + "Five six. " * 20
+    document = Document("1", text, outline=(Mark(0, "line", "1"),))
+    assert cut(document, 30, overlap=0) == cut(document, 30, overlap=0, lists=False)
+
+
+def test_a_text_of_many_colons_is_cut_in_little_time():
+    text = ":\n" * 100_000 + ":" * 100_000 + "\n" * 100_000 + (":\n" + " " * 50) * 20_000
     started = time.process_time()
     cut(Document("1", text, outline=(Mark(0, "page", "1"),)), 250)
     assert time.process_time() - started < 20
