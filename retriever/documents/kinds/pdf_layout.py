@@ -106,6 +106,6 @@ def _remove_lines(
                 removed.add(line.position)
     if not removed:
         return text
-    return "\n".join(
-        line for position, line in enumerate(text.split("\n")) if position not in removed
-    )
+    rest = [line for position, line in enumerate(text.split("\n")) if position not in removed]
+    # A page that has nothing else stays as it is.
+    return "\n".join(rest) if any(map(str.strip, rest)) else text
