@@ -83,3 +83,26 @@ def test_running_lines_of_hostile_pages_take_bounded_time(case):
     started = time.process_time()
     assert len(remove_running_lines(HOSTILE[case])) == len(HOSTILE[case])
     assert time.process_time() - started < 5
+
+
+def draw(cells: list[tuple[int, int, str]]) -> str:
+    """The content of a page that draws each text at its place, in this order."""
+    parts = " ".join(f"1 0 0 1 {left} {bottom} Tm ({text}) Tj" for left, bottom, text in cells)
+    return f"%\nBT /F 12 Tf {parts} ET"
+
+
+def test_pdf_table_drawn_row_by_row_keeps_a_row_on_a_line():
+    rows = [["Crop", "Field", "Yield"], ["Rye", "North", "41"], ["Barley", "West", "12"]]
+    cells = [
+        (20 + 120 * column, 380 - 14 * row, text)
+        for row, texts in enumerate(rows)
+        for column, text in enumerate(texts)
+    ]
+    assert read_pages([draw(cells)]) == ["Crop Field Yield\nRye North 41\nBarley West 12"]
+
+
+def test_pdf_columns_drawn_one_by_one_are_read_one_by_one():
+    left = [(20, 380 - 14 * row, f"left {row}") for row in range(6)]
+    right = [(220, 380 - 14 * row, f"right {row}") for row in range(6)]
+    expected = "\n".join(text for _, _, text in left + right)
+    assert read_pages([draw(left + right)]) == [expected]
