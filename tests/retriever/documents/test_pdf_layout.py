@@ -44,6 +44,12 @@ def test_header_that_begins_on_a_later_page_is_kept_there():
     assert remove_running_lines(texts) == ["Title", "Head\nOn bees", *BODIES[1:]]
 
 
+def test_page_with_a_header_alone_keeps_it():
+    texts = [f"Head\n{body}" for body in BODIES]
+    texts[2] = "Head"
+    assert remove_running_lines(texts) == [texts[0], "On wasps", "Head", "On flies", "On moths"]
+
+
 UNCHANGED = {
     "three pages": [f"Head\n{body}" for body in BODIES[:3]],
     "half of the pages": [f"Head\n{body}" for body in BODIES[:3]] + BODIES[:3],
