@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LIGHT_EXTRAS := cpu,offline
-EXTRAS := $(LIGHT_EXTRAS),documents,mcp,milvus,multilingual,parquet,plot,postgres,scripts,sentences,serve,torch,watch,dev
+EXTRAS := $(LIGHT_EXTRAS),code,documents,mcp,milvus,multilingual,parquet,plot,postgres,scripts,sentences,serve,torch,watch,dev
 # What searching needs, and what all else needs too.
 LIGHT := $(VENV)/.searching
 STAMP := $(VENV)/.installed

@@ -16,6 +16,20 @@ if (ROOT / ".git").exists():
 EXTRAS = {
     # faiss-cpu and faiss-gpu both install the module `faiss`: choose exactly one of the two.
     "chroma": ["chromadb>=1.5"],
+    # Each has its grammar in its wheel. `tree-sitter-language-pack` would download them.
+    "code": [
+        "tree-sitter>=0.25",
+        "tree-sitter-c>=0.23",
+        "tree-sitter-c-sharp>=0.23",
+        "tree-sitter-cpp>=0.23",
+        "tree-sitter-go>=0.23",
+        "tree-sitter-java>=0.23",
+        "tree-sitter-javascript>=0.23",
+        "tree-sitter-python>=0.23",
+        "tree-sitter-ruby>=0.23",
+        "tree-sitter-rust>=0.23",
+        "tree-sitter-typescript>=0.23",
+    ],
     "cpu": ["faiss-cpu>=1.11"],
     # lxml-html-clean is what jusText, which trafilatura uses, asks of lxml by another name.
     "documents": [

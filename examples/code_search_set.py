@@ -84,6 +84,7 @@ def write_questions(folder: Path, questions: list[tuple[str, str]]) -> None:
         (folder / "queries.jsonl").open("w", encoding="utf-8") as queries,
         (folder / "qrels.tsv").open("w", encoding="utf-8") as judgments,
     ):
+        judgments.write("query-id\tcorpus-id\tscore\n")
         for number, (sentence, name) in enumerate(questions):
             queries.write(json.dumps({"id": f"q{number}", "text": sentence}) + "\n")
             judgments.write(f"q{number}\t{name}\t1\n")

@@ -35,6 +35,7 @@ from retriever.documents.sources import (
     TOO_LONG,
     FieldCount,
     Meter,
+    base_name,
     decode_fault,
     open_bytes,
 )
@@ -206,13 +207,14 @@ class _FileReader:
             raise SourceError("a binary file, not text; leave it out with --exclude")
         if len(content) > (LONGEST if KINDS[kind].is_text else LONGEST_FILE):
             raise SourceError(TOO_LONG if KINDS[kind].is_text else _TOO_LARGE)
-        parser = self._parser(kind, content)
+        name = base_name(file.member or file.path.name)
+        parser = self._parser(kind, content, os.path.splitext(name)[1])
         # The kind of a part is that of the whole file.
         whole = file if file.is_part else file._replace(kind=kind)
         return len(content), partial(self._finished_records, whole, parser)
 
-    def _parser(self, kind: str, content: bytes) -> Callable[[], Parsed]:
-        """Return a call that gives the content of a file.
+    def _parser(self, kind: str, content: bytes, suffix: str = "") -> Callable[[], Parsed]:
+        """Return a call that gives the content of a file; `suffix` tells the language of code.
 
         A process begins to read the file unless it is text. Raises PassedOverError where a library
         is not installed.
@@ -221,7 +223,8 @@ class _FileReader:
         if not content or content.isspace():
             return lambda: Parsed("")
         if is_text:
-            return partial(self._parse_text, reader, content)
+            arguments = (suffix,) if kind == "code" else ()
+            return partial(self._parse_text, reader, content, *arguments)
         try:
             require_extra("documents", f"reading {label} files", *needs)
         except MissingExtraError as error:
@@ -229,11 +232,11 @@ class _FileReader:
         encoding = self._encoding if kind == "html" else None
         return self._processes.read(reader, content, encoding).result
 
-    def _parse_text(self, reader: str, content: bytes) -> Parsed:
+    def _parse_text(self, reader: str, content: bytes, *arguments: str) -> Parsed:
         decoded = decode(content, self._encoding)
         if (place := decoded.text.find("\0")) >= 0:
             raise _LineError(decoded.text.count("\n", 0, place) + 1, NUL_FAULT)
-        result = parse_file(reader, decoded.text)
+        result = parse_file(reader, decoded.text, *arguments)
         encoding = decoded.encoding if decoded.is_detected else None
         return result._replace(losses=result.losses + byte_losses([decoded]), encoding=encoding)
 

@@ -130,13 +130,16 @@ class ReadingProcesses:
         return process.wait()
 
 
-def parse_file(reader: str, content: bytes | str, *encodings: str) -> Parsed:
-    """Return the content of a file by `module:function`; any other error becomes a SourceError."""
+def parse_file(reader: str, content: bytes | str, *arguments: str) -> Parsed:
+    """Return the content of a file by `module:function`; any other error becomes a SourceError.
+
+    The function gets the content and further arguments, such as the encoding of a page.
+    """
     module, _, function = reader.partition(":")
     try:
         with record_texts() as texts:
             read = getattr(import_module(f"{_KINDS}.{module}"), function)
-            result: Parsed = read(content, *encodings)
+            result: Parsed = read(content, *arguments)
         encoding = next((text.encoding for text in texts if text.is_detected), result.encoding)
         result = result._replace(losses=result.losses + byte_losses(texts), encoding=encoding)
         return without_data_blocks(result)

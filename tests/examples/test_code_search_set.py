@@ -25,7 +25,7 @@ def test_docstrings_become_questions_and_leave_the_files(tmp_path):
     subprocess.run(command, check=True)
     [query] = map(json.loads, (output / "queries.jsonl").read_text().splitlines())
     assert query == {"id": "q0", "text": "Add two numbers and return their sum."}
-    assert (output / "qrels.tsv").read_text() == "q0\tsub/m.py\t1\n"
+    assert (output / "qrels.tsv").read_text() == ("query-id\tcorpus-id\tscore\nq0\tsub/m.py\t1\n")
     text = (output / "files/sub/m.py").read_text()
     assert "numbers" not in text
     assert "return a + b" in text

@@ -1,7 +1,8 @@
 """Source code with its definitions, such as `class Index › def add`, as headings.
 
-Definitions are recognized by their first line and end by indentation, in all languages alike. So a
-definition is missed rather than made up: text in strings and comments defines nothing.
+Without a grammar, definitions are recognized by their first line and end by indentation, in all
+languages alike. So a definition is missed rather than made up: text in strings and comments defines
+nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 
 from retriever.documents.kinds import Parsed
 from retriever.documents.kinds.plain import numbered_lines, without_data
+from retriever.documents.kinds.syntax import find_parsed_definitions
 from retriever.documents.outline import Mark
 
 _DEEPEST = 6
@@ -64,10 +66,17 @@ _ABOVE = re.compile(r"@|#(?!(?:if|else|end|include|define|pragma)\b)|//|/\*|\*|-
 _TAB = 8
 
 
-def read_code(text: str) -> Parsed:
-    """Return source code with its definitions as headings, and the numbers of its lines."""
+def read_code(text: str, suffix: str = "") -> Parsed:
+    """Return source code with its definitions as headings, and the numbers of its lines.
+
+    If the grammar for the suffix is installed, it tells the definitions.
+    """
     source = without_data(text)
-    return numbered_lines(source, source.text, find_headings=find_definitions)
+
+    def find_headings(body: str) -> Iterator[Mark]:
+        return find_parsed_definitions(body, suffix) or find_definitions(body)
+
+    return numbered_lines(source, source.text, find_headings=find_headings)
 
 
 def find_definitions(text: str) -> Iterator[Mark]:
