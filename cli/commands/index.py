@@ -174,7 +174,7 @@ def index_command(
 def _print_plan(sources: tuple[str, ...], run: UpdateOptions, *, as_json: bool) -> None:
     """Print which files would be read and left out."""
     from cli.output.dry_run import print_plan
-    from retriever.documents.folders import FolderRules
+    from retriever.documents.folder_rules import FolderRules
     from retriever.documents.plan import plan_reading
 
     rules = FolderRules(run.include, run.exclude, run.as_, run.archives)

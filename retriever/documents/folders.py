@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections import Counter
 from collections.abc import Container, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 from retriever.documents.document import Fields, Record
 from retriever.documents.file_heads import head_exclusion, head_of, kind_of_head, name_exclusion
 from retriever.documents.file_kinds import KINDS, NAMED_KINDS, kind_of
 from retriever.documents.files import LONGEST_FILE, SourceFile, read_files
+from retriever.documents.folder_rules import FolderRules, encode_name
 from retriever.documents.ignore_patterns import IgnorePatterns, Position, split_lines
-from retriever.documents.members import MemberRules, PathFilter, is_archive
+from retriever.documents.members import is_archive
 from retriever.documents.sources import LONGEST, Meter, UnopenedError, base_name, normalize_name
 from retriever.documents.text import refuse_named_fields
-from retriever.errors import ConfigError
 
 # Names of ignore files; a later file takes precedence over an earlier one.
 IGNORE_FILES = (".gitignore", ".ignore", ".retrieverignore")
@@ -31,77 +29,12 @@ _MOST_COUNTS = 12
 _MOST_NAMES = 20
 # Groups of entries left out that are kept apart by their rules.
 _MOST_GROUPS = 1000
-# Wildcards and sets of a pattern, and the last name of a path in it.
-_WILDCARDS = re.compile(r"\[[^\]]*\]|[*?!]")
-_LAST_NAME = re.compile(r"[^/]*$")
 # Suffixes of text that is data, and is read only if a pattern names it.
 TEXT_SUFFIXES = (".csv", ".ics", ".json", ".log", ".tsv", ".vcf", ".xml")
 _LEAVES = "a link that leads out of the source, which is not followed"
 _NOT_PLAIN = "not a plain file"
 # Patterns, and their position in a folder.
 _PositionedPatterns = tuple[IgnorePatterns, Position]
-
-
-@dataclass(frozen=True, slots=True)
-class FolderRules:
-    """Rules for the files to read; patterns are those of a .gitignore file.
-
-    Without `include`, all files of known kinds are read.
-    """
-
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    # Kinds of files whose names do not show them, such as ``text=*.nfo``.
-    as_kinds: tuple[str, ...] = ()
-    # Whether members of archives are read.
-    archives: bool = False
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Return the rules in stored options, of which those of an earlier release lack some."""
-        names = [field.name for field in fields(cls) if field.name in options]
-        patterns = {name: tuple(options[name]) for name in names if name != "archives"}
-        return cls(**patterns, archives=options.get("archives", False))
-
-    def __post_init__(self) -> None:
-        for rule in self.as_kinds:
-            kind, separator, pattern = rule.partition("=")
-            if kind not in KINDS or not separator or not IgnorePatterns([_encode_name(pattern)]):
-                raise ConfigError(
-                    "--as: expected KIND=PATTERN, such as text=*.nfo, with one of the kinds "
-                    f"{', '.join(KINDS)}, found {rule!r}"
-                )
-        for pattern in (*self.include, *self.exclude):
-            if not IgnorePatterns([_encode_name(pattern)]):
-                raise ConfigError(
-                    "--include and --exclude: expected a pattern as in .gitignore that can match "
-                    f"a name, found {pattern!r}"
-                )
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """The patterns of `include` that name files or a suffix, which are read as text."""
-        names = ((pattern, _LAST_NAME.search(pattern.rstrip())) for pattern in self.include)
-        return tuple(
-            pattern
-            for pattern, name in names
-            if name is not None and re.search(r"\w", _WILDCARDS.sub("", name[0]))
-        )
-
-    def member_rules(self, left_out: Counter[str]) -> MemberRules:
-        """Return the rules for the members of archives, which count in `left_out`."""
-        return MemberRules(PathFilter(self.include, self.exclude), left_out)
-
-    def named_kind(self, name: str) -> str:
-        """Return the kind that a rule gives a file that is named alone; empty if none does."""
-        encoded = _encode_name(name)
-        kind = ""
-        for rule in self.as_kinds:
-            rule_kind, _, pattern = rule.partition("=")
-            patterns = IgnorePatterns([_encode_name(pattern)])
-            if patterns.verdict(patterns.start, encoded, False):
-                kind = rule_kind
-        return "archive" if not kind and self.archives and is_archive(name) else kind
 
 
 class Entry(NamedTuple):
@@ -183,7 +116,7 @@ def files_below(
 def _compile_patterns(patterns: Sequence[str]) -> tuple[_PositionedPatterns, ...]:
     if not patterns:
         return ()
-    compiled = IgnorePatterns(map(_encode_name, patterns))
+    compiled = IgnorePatterns(map(encode_name, patterns))
     return ((compiled, compiled.start),)
 
 
@@ -306,7 +239,7 @@ class _Walk:
             if name.startswith("."):
                 self._leave_out("hidden", path)
                 continue
-            encoded = _encode_name(name)
+            encoded = encode_name(name)
             # Patterns of --include are those of the members.
             is_folder = name in folders or self._is_archive(name)
             reason = patterns.exclusion_reason(encoded, is_folder)
@@ -367,7 +300,7 @@ class _Walk:
                 limit = _LONGEST_IGNORE_FILE >> 10
                 raise UnopenedError(f"{fault} is larger than {limit} KiB; shorten it")
             for number, line in enumerate(split_lines(content), 1):
-                yield _IgnoreLine(f"{prefix}{name}", number, _encode_name(os.fsdecode(line)))
+                yield _IgnoreLine(f"{prefix}{name}", number, encode_name(os.fsdecode(line)))
 
     def _entry(
         self, path: str, file: os.DirEntry[str], ruled_kind: str, *, is_named: bool
@@ -433,11 +366,6 @@ class _Walk:
             self._leave_out(f"larger than {most >> 20} MiB", path)
             return None
         return Entry(path, status=status)
-
-
-def _encode_name(name: str) -> bytes:
-    """Return a name or pattern in NFC as bytes, since macOS decomposes names."""
-    return os.fsencode(normalize_name(name))
 
 
 def left_out_text(left_out: Mapping[str, int]) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from retriever.documents.file_kinds import KINDS, conversion_advice, is_document, kind_of_file
+from retriever.documents.folder_rules import FolderRules
 from retriever.documents.folders import (
     TEXT_SUFFIXES,
-    FolderRules,
     LeftOut,
     LeftOutEntries,
     files_below,

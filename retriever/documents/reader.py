@@ -13,7 +13,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple, Self, get_args
 
 from retriever.documents.document import Assembler, ColumnType, Document, Fields, Record, content_id
 from retriever.documents.file_kinds import KINDS
-from retriever.documents.folders import FolderRules, files_below, include_advice, left_out_text
+from retriever.documents.folder_rules import FolderRules
+from retriever.documents.folders import files_below, include_advice, left_out_text
 from retriever.documents.losses import Loss
 from retriever.documents.report import FilesReport
 from retriever.documents.source_records import (

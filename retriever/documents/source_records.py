@@ -14,7 +14,8 @@ from typing import BinaryIO
 from retriever.documents.document import ColumnType, Fields, Record
 from retriever.documents.file_kinds import is_document
 from retriever.documents.files import SourceFile, read_files
-from retriever.documents.folders import FolderRules, read_folder
+from retriever.documents.folder_rules import FolderRules
+from retriever.documents.folders import read_folder
 from retriever.documents.sources import (
     FieldCount,
     Format,

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from retriever.documents.dates import file_time
 from retriever.documents.file_kinds import KINDS, kind_of
-from retriever.documents.folders import FolderRules, files_below
+from retriever.documents.folder_rules import FolderRules
+from retriever.documents.folders import files_below
 from retriever.documents.ocr import VARIABLE as OCR_VARIABLE
 from retriever.documents.sources import UnopenedError
 from retriever.documents.tables import split_table

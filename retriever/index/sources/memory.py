@@ -266,16 +266,6 @@ class SourceMemory:
                     [(change.source.number, os.fsencode(path)) for path in change.touched],
                 )
 
-    def ids_of_files(self, source: Source, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield the path and the id of each document that some files of a source gave."""
-        with self.transaction() as database:
-            for path in paths:
-                row = source.number, os.fsencode(path)
-                ids = database.execute(
-                    "SELECT id FROM origins WHERE (source, path) = (?, ?)", row
-                ).fetchall()
-                yield from ((path, id_) for (id_,) in ids)
-
     def stale_ids(self) -> Iterator[list[str]]:
         """Yield batches of ids that no file gives any more, once changed files are read."""
         with self.transaction() as database:

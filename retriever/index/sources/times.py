@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,7 @@ _BATCH = 512
 
 def update_times(writer: Writer, memory: SourceMemory, change: SourceChanges) -> None:
     """Give the documents of touched files the new time, unless they state a time of their own."""
-    pairs = memory.ids_of_files(change.source, change.touched)
-    for batch in _batches(pairs):
+    for batch in _batches(_ids_of_files(memory, change)):
         stored = writer.stored_versions(list(batch))
         metadata = {}
         for id_, version in stored.items():
@@ -31,6 +31,17 @@ def update_times(writer: Writer, memory: SourceMemory, change: SourceChanges) ->
                 metadata[id_] = {**values, "modified": modified}
         if metadata:
             writer.commit([], np.empty((0, 0), np.float32), [], metadata)
+
+
+def _ids_of_files(memory: SourceMemory, change: SourceChanges) -> Iterator[tuple[str, str]]:
+    """Yield the path and the id of each document that a touched file gave."""
+    for path in change.touched:
+        row = change.source.number, os.fsencode(path)
+        with memory.transaction() as database:
+            ids = database.execute(
+                "SELECT id FROM origins WHERE (source, path) = (?, ?)", row
+            ).fetchall()
+        yield from ((path, id_) for (id_,) in ids)
 
 
 def _batches(pairs: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:

@@ -14,7 +14,8 @@ import pytest
 from cli.output.progress import left_out_line
 from retriever import CorpusReader, Index, SourceError
 from retriever.documents.file_kinds import is_document, kind_of_file
-from retriever.documents.folders import FolderRules, files_below
+from retriever.documents.folder_rules import FolderRules
+from retriever.documents.folders import files_below
 from retriever.index import RefreshReport
 from tests.retriever.documents.source_samples import read, refuses, write
 

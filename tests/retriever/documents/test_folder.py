@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import ConfigError, CorpusReader, SourceError
-from retriever.documents.folders import FolderRules, files_below, left_out_text
+from retriever.documents.folder_rules import FolderRules
+from retriever.documents.folders import files_below, left_out_text
 from tests.retriever.documents.ignore_samples import make_tree
 from tests.retriever.documents.source_samples import read, refuses, write
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from retriever import CorpusReader, Index
-from retriever.documents.folders import FolderRules
+from retriever.documents.folder_rules import FolderRules
 from retriever.documents.plan import plan_reading
 from retriever.errors import ConfigError
 from tests.retriever.documents.file_samples import book_pdf
