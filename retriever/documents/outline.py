@@ -29,9 +29,9 @@ class Mark(NamedTuple):
         kind: ``page``, ``heading``, ``line``, ``message`` or ``label``.
         label: text of the mark, by kind. A page has its label, such as "3" or "iv". A heading has
             its text; with an empty one it ends the headings of its level. A line has its number in
-            the source; the following lines of the text are numbered from it. A message has its date, sender and subject: "2024-03-01 Alice:
-            Subject". A label has words that name the document and are not in its text: the path of
-            its file, or its keywords.
+            the source; the following lines of the text are numbered from it. A message has its
+            date, sender and subject: "2024-03-01 Alice: Subject". A label has words that name the
+            document and are not in its text: the path of its file, or its keywords.
         level: level of a heading, 1 to 6; 0 for other kinds.
     """
 
