@@ -13,7 +13,8 @@ import pytest
 
 from cli.output.progress import left_out_line
 from retriever import CorpusReader, Index, SourceError
-from retriever.documents.file_kinds import is_document, kind_of_file
+from retriever.documents.file_heads import is_binary
+from retriever.documents.file_kinds import KINDS, is_document, kind_of_file
 from retriever.documents.folder_rules import FolderRules
 from retriever.documents.folders import files_below
 from retriever.index import RefreshReport
@@ -254,3 +255,32 @@ def test_a_private_key_of_a_folder_is_skipped_and_a_text_that_shows_one_is_read(
         "guide.md",
         "id.txt",
     ]
+
+
+TEXT_SUFFIXES = {
+    suffix: name for name, kind in KINDS.items() if kind.is_text for suffix in kind.suffixes.split()
+}
+
+
+@pytest.mark.parametrize("root", ["/etc", pytest.param("/usr", marks=pytest.mark.soak)])
+def test_no_binary_of_the_system_has_a_suffix_of_text(root):
+    """Terminal descriptions, whose names may look so, are the one exception."""
+    count = 0
+    binaries = []
+    for place, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(place, name)
+            if os.path.splitext(name.lower())[1] not in TEXT_SUFFIXES or os.path.islink(path):
+                continue
+            try:
+                with open(path, "rb") as file:
+                    head = file.read(4096)
+            except OSError:
+                continue
+            count += 1
+            # Samples of encodings are text.
+            if is_binary(head) and "chardet" not in path and "terminfo" not in path:
+                binaries.append(path)
+    if count < 100:
+        pytest.skip(f"{root} has only {count} files of text")
+    assert binaries == []
