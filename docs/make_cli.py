@@ -1,4 +1,4 @@
-"""Writes build/docs/commands.md: the commands and their options, with the text of commands.md.
+"""Writes build/docs/reference/commands.md: commands and options, with the text of commands.md.
 
 A heading `## retriever NAME` of that page names the command to which its text belongs. The text
 before the first of them begins the page; other headings after it end the page.
@@ -17,8 +17,8 @@ from cli.main import cli
 from cli.options import Command
 
 FOLDER = Path(__file__).parent
-SOURCE = FOLDER / "commands.md"
-PAGE = FOLDER.parent / "build/docs/commands.md"
+SOURCE = FOLDER / "reference/commands.md"
+PAGE = FOLDER.parent / "build/docs/reference/commands.md"
 _WIDTH = 100
 
 

@@ -1,4 +1,4 @@
-"""Writes build/docs/python.md: the text of python.md, and the docstrings of public names.
+"""Writes build/docs/reference/python.md: the text of python.md, and the docstrings of public names.
 
 The comment `reference: NAME ...` of that page is replaced by the reference of those names of
 `retriever`, `errors` by a table of its errors, and `eval` by a short list of the names of `eval`.
@@ -20,8 +20,8 @@ from typing import Any
 from retriever.settings import declared_settings
 
 FOLDER = Path(__file__).parent
-SOURCE = FOLDER / "python.md"
-PAGE = FOLDER.parent / "build/docs/python.md"
+SOURCE = FOLDER / "reference/python.md"
+PAGE = FOLDER.parent / "build/docs/reference/python.md"
 _MARK = re.compile(r"<!-- (errors|eval|reference: (?P<names>.*)) -->")
 _WIDTH = 100
 _SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Raises on entry")

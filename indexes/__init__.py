@@ -1,4 +1,4 @@
-"""Where an index is kept: vectors, tokens and ids, never models; see docs/architecture.md.
+"""Where an index is kept: vectors, tokens and ids, never models; see docs/design/architecture.md.
 
 `indexes.bm25`, `indexes.filters` and `indexes.vectors` offer their own names.
 """

@@ -60,8 +60,8 @@ def rank_systems(
     `settings.data.index`.
 
     Questions are a folder in any form that `read_question_set` reads, the split to rank, or several
-    splits by their names. docs/question-answering.md names the systems; a single text may hold
-    several with commas.
+    splits by their names. docs/measurements/question-answering.md names the systems; a single text
+    may hold several with commas.
 
     Raises:
         ConfigError: a system, a measure or the baseline is unknown, or the set needs an index, or

@@ -1,7 +1,7 @@
 """The systems of an evaluation, the texts that name them, and how they are trained and ranked.
 
-docs/question-answering.md has a table of the texts. ``@ENCODER`` after a system that has an encoder
-names another one for it; ``all`` stands for `ALL`, ``heads`` for `HEADS`.
+docs/measurements/question-answering.md has a table of the texts. ``@ENCODER`` after a system that
+has an encoder names another one for it; ``all`` stands for `ALL`, ``heads`` for `HEADS`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from retriever.rerankers import HeadReranker
 
 FEW_QUESTIONS = 300
-"""With fewer questions the defaults are normally kept (docs/tuning.md)."""
+"""With fewer questions the defaults are normally kept (docs/how-to/tune.md)."""
 # Sum of the 97.5% and the 80% points of the normal distribution: level 5%, two-sided, power 80%.
 _POWER = 1.959964 + 0.841621
 

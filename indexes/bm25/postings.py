@@ -1,7 +1,7 @@
 """The postings of one segment: for each term, the passages that hold it and how often.
 
-docs/index-format.md describes the files. A position is a passage of the segment, 0 to n-1 in the
-order of adding.
+docs/reference/index-format.md describes the files. A position is a passage of the segment, 0 to n-1
+in the order of adding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checksums of blocks of large files, compared when a block is first read.
 
-The format of ``sums.npy``, and what sums can miss, is in docs/index-format.md. A segment of small
-files has none, and neither has one from a release before the checksums.
+The format of ``sums.npy``, and what sums can miss, is in docs/reference/index-format.md. A segment
+of small files has none, and neither has one from a release before the checksums.
 """
 
 from __future__ import annotations

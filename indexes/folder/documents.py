@@ -1,6 +1,7 @@
 """The tables of an index, as numbered migrations, and their rows as a writer changes them.
 
-What they hold is in docs/index-format.md. Functions that write are called inside a transaction.
+What they hold is in docs/reference/index-format.md. Functions that write are called inside a
+transaction.
 """
 
 from __future__ import annotations

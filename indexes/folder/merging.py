@@ -1,6 +1,6 @@
 """Merging: which segments are merged, when, and how.
 
-The rules, with their reasons, are in docs/index-format.md.
+The rules, with their reasons, are in docs/reference/index-format.md.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def faster_merge(
 ) -> range | None:
     """Return the span of the merge that makes queries fastest and is worth its cost, or None.
 
-    The rules are in docs/index-format.md. For a merged segment that is scanned, passages outside
-    the largest segment count as new.
+    The rules are in docs/reference/index-format.md. For a merged segment that is scanned, passages
+    outside the largest segment count as new.
     """
     whole = sum(map(query_cost, costs))
     best = None

@@ -1,7 +1,7 @@
 """Passages of a segment by value of a metadata field: the table `metadata_values`.
 
-The format is in docs/index-format.md. Bitmaps keep the positions of deleted passages until the
-segment is merged.
+The format is in docs/reference/index-format.md. Bitmaps keep the positions of deleted passages
+until the segment is merged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Segments: vectors and postings of passages, in files that never change.
 
 SQLite holds the SHA-256 of the manifest, the manifest that of every file. The files, and which
-segments are merged, and why, are in docs/index-format.md.
+segments are merged, and why, are in docs/reference/index-format.md.
 """
 
 from __future__ import annotations

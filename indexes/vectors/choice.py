@@ -1,8 +1,8 @@
 """The choice of a search structure for a segment, from its size and the memory allowed.
 
-docs/index-format.md has the names, their costs and the choice of `auto`. FAISS trains lists on 39
-to 256 vectors each ("Guidelines to choose an index" in its wiki, which advises 4 √n to 16 √n
-lists). Training time grows as the square of their number, which stops growing at a million
+docs/reference/index-format.md has the names, their costs and the choice of `auto`. FAISS trains
+lists on 39 to 256 vectors each ("Guidelines to choose an index" in its wiki, which advises 4 √n to
+16 √n lists). Training time grows as the square of their number, which stops growing at a million
 passages.
 """
 

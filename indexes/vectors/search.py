@@ -1,7 +1,7 @@
 """Search through a FAISS index: FAISS finds candidates, the stored vectors give exact scores.
 
-docs/index-format.md, "Search structures", says how inverted lists and graphs are read behind a
-filter.
+docs/reference/index-format.md, "Search structures", says how inverted lists and graphs are read
+behind a filter.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The text is divided into words. Scripts without spaces and identifiers are divided further. Each
 word is folded, loses its possessive (a final 's in English), and is dropped if it is a stop word.
-Other words are stemmed, and also enter without their accents. docs/ranking.md defines a word.
+Other words are stemmed, and also enter without their accents. docs/reference/ranking.md defines a
+word.
 
 The whole terms of a unit (``3.11.2``, ``c++``) follow the terms of its parts. Stop words in
 capitals (``IT``) follow all others; only these terms have capital letters. The division ``plain``
@@ -290,8 +291,9 @@ class Analyzer:
         """Return the terms of a query to an index.
 
         Function words of the query, such as "how do I", are dropped where other words remain. A
-        function word in quotation marks or in capitals stays (docs/ranking.md). Where the query
-        does not tell its language, it has the terms of each language that is not rare in the index.
+        function word in quotation marks or in capitals stays (docs/reference/ranking.md). Where the
+        query does not tell its language, it has the terms of each language that is not rare in the
+        index.
 
         Args:
             text: the query.

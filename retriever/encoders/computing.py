@@ -111,7 +111,7 @@ def native_format() -> Dtype:
 
 
 def is_int8_slower() -> bool:
-    """Return whether bfloat16 runs faster than int8 on this processor; see docs/computing.md."""
+    """Return whether bfloat16 runs faster than int8 here (docs/how-to/compute-faster.md)."""
     return _TILES in _processor_flags()
 
 

@@ -119,14 +119,15 @@ class Index:
         """Open an existing index; no model is loaded before one is needed.
 
         Args:
-            folder: the index folder, or the URL of another store; docs/stores.md lists them.
+            folder: the index folder, or the URL of another store; docs/how-to/other-stores.md lists
+            them.
             model: the encoder that the index is expected to have, as settings or in their text
                 form; empty for any.
             encoder: a loaded encoder, which several indexes can share; see `create`.
             device: torch device of the model; None uses a GPU if there is one.
             download: allow downloads of a hub id that is not in the cache.
             dtype: number format of new vectors where neither `model` nor the index names one;
-                docs/computing.md has the rule of auto.
+                docs/how-to/compute-faster.md has the rule of auto.
             lock_timeout: seconds that changing methods wait for another writer before they raise
                 `IndexLockedError`.
 
@@ -609,7 +610,8 @@ class Index:
             text: the query.
             settings: how to rank; None takes the defaults.
             where: rank only documents that match this filter: a text in the grammar of
-                docs/ranking.md, or the values of fields, ``{"year": 2020, "lang": ["en", "de"]}``.
+                docs/reference/ranking.md, or the values of fields, ``{"year": 2020, "lang": ["en",
+                "de"]}``.
             exclude: words, in any of their forms, and phrases that no hit holds.
             reranker: scores the best `settings.depth` hits again; see `load_reranker`.
             keywords: single fields of `SearchSettings`, `FusionSettings` and `BM25Settings`:

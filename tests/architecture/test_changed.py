@@ -18,7 +18,7 @@ SELECTION = runpy.run_path(str(ROOT / "tests/changed.py"))["selection"]
         ("retriever/encoders/fusion/pooling.py", "tests/retriever/encoders/fusion"),
         ("tests/indexes/index_samples.py", "tests/indexes"),
         ("tests/indexes/folder/test_lock.py", "tests/indexes/folder/test_lock.py"),
-        ("docs/ranking.md", "tests/docs"),
+        ("docs/reference/ranking.md", "tests/docs"),
         ("README.md", "tests/docs"),
     ],
 )

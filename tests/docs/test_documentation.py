@@ -116,19 +116,19 @@ def test_links_and_named_files_of_each_page_exist(page):
 @pytest.mark.parametrize("maker", ["make_cli.py", "make_python.py"])
 def test_links_of_a_made_page_lead_to_files_and_headings(maker):
     page = runpy.run_path(str(ROOT / "docs" / maker))["reference"]()
-    assert not list(broken_links(page, ROOT / "docs"))
+    assert not list(broken_links(page, ROOT / "docs/reference"))
 
 
 def test_line_numbers_in_printed_output_match_the_page():
-    lines = (ROOT / "docs/index-format.md").read_text().splitlines()
+    lines = (ROOT / "docs/reference/index-format.md").read_text().splitlines()
     readme = (ROOT / "README.md").read_text()
     places = re.findall(r"index-format\.md:(\d+)-\d+", readme)
     assert len(set(places)) == 1
     assert lines[int(places[0]) - 1] == "## Recovery"
     assert "## Recovery | what happened | what is done |" in readme
-    commands = (ROOT / "docs/commands.md").read_text()
+    commands = (ROOT / "docs/reference/commands.md").read_text()
     session = re.search(
-        r"retriever get index-format\.md:(\d+)-(\d+) .*\n```\n```\n([^`]*)```", commands
+        r"retriever get reference/index-format\.md:(\d+)-(\d+) .*\n```\n```\n([^`]*)```", commands
     )
     first, last = int(session[1]), int(session[2])
     assert session[3].splitlines() == lines[first - 1 : last]
@@ -176,17 +176,17 @@ def test_the_example_in_the_readme_runs(tmp_path, monkeypatch):
     exec(compile(example, "README.md", "exec"), {})
 
 
-def test_the_python_example_of_moving_md_runs(tmp_path, monkeypatch):
+def test_the_python_example_of_moving_an_index_runs(tmp_path, monkeypatch):
     pytest.importorskip("layer_retriever_minilm")
     from retriever import Index
 
     monkeypatch.chdir(tmp_path)
     with Index.create("my.index") as index:
         index.add(["A text."])
-    last = (ROOT / "docs/moving.md").read_text().partition("\n## From Python\n")[2]
+    last = (ROOT / "docs/how-to/move.md").read_text().partition("\n## From Python\n")[2]
     (example,) = re.findall(r"```python\n(.*?)```", last, re.DOTALL)
     namespace = {}
-    exec(compile(example, "moving.md", "exec"), namespace)
+    exec(compile(example, "move.md", "exec"), namespace)
     assert str(namespace["index"].encoder_spec.settings.layers) == "0,6"
     namespace["index"].close()
 
@@ -225,7 +225,7 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is no
 
 @pytest.mark.soak
 @needs_curl
-@pytest.mark.parametrize("page", ["serving.md", "encoders.md"])
+@pytest.mark.parametrize("page", ["reference/http.md", "reference/encoders.md"])
 def test_the_session_with_the_service_answers_what_the_page_says(page, shell, tmp_path):
     (session,) = re.findall(
         r"^```console\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL
@@ -244,11 +244,11 @@ def test_the_session_with_the_service_answers_what_the_page_says(page, shell, tm
 @needs_curl
 def test_the_tutorials_run(shell, tmp_path, postgres_url):
     (tmp_path / "notes").mkdir()
-    for page in sorted((ROOT / "docs").glob("*.md"))[::2]:
+    for page in sorted((ROOT / "docs/reference").glob("*.md")):
         sections = re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE)
         for number, section in enumerate(sections):
             (tmp_path / "notes" / f"{page.stem}-{number}.md").write_text(section)
-    text = (ROOT / "docs/tutorials.md").read_text().replace("--minutes 30", "--minutes 2")
+    text = (ROOT / "docs/tutorials/index.md").read_text().replace("--minutes 30", "--minutes 2")
     text = text.replace("8765", shell.port).replace(
         "postgresql:///search?index=notes", postgres_url
     )
@@ -280,16 +280,16 @@ def session(page, heading):
 @pytest.mark.parametrize(
     ("page", "heading", "needed"),
     [
-        ("mcp.md", "A session", "mcp"),
-        ("integrations.md", "LangChain", "langchain_core"),
-        ("integrations.md", "A vector store of LangChain", "langchain_core"),
-        ("integrations.md", "LlamaIndex", "llama_index.core"),
-        ("integrations.md", "A vector store of LlamaIndex", "llama_index.core"),
-        ("integrations.md", "Haystack", "haystack"),
-        ("integrations.md", "A document store of Haystack", "haystack"),
-        ("moving.md", "A session with Chroma", "chromadb"),
-        ("moving.md", "A session with FAISS", "faiss"),
-        ("gate.md", "In continuous integration", "eval"),
+        ("reference/mcp.md", "A session", "mcp"),
+        ("how-to/frameworks.md", "LangChain", "langchain_core"),
+        ("how-to/frameworks.md", "A vector store of LangChain", "langchain_core"),
+        ("how-to/frameworks.md", "LlamaIndex", "llama_index.core"),
+        ("how-to/frameworks.md", "A vector store of LlamaIndex", "llama_index.core"),
+        ("how-to/frameworks.md", "Haystack", "haystack"),
+        ("how-to/frameworks.md", "A document store of Haystack", "haystack"),
+        ("how-to/move.md", "A session with Chroma", "chromadb"),
+        ("how-to/move.md", "A session with FAISS", "faiss"),
+        ("how-to/gate.md", "In continuous integration", "eval"),
     ],
 )
 def test_a_session_prints_what_the_page_says(

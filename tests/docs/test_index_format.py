@@ -13,7 +13,7 @@ import pytest
 from indexes.folder.connection import FORMAT_VERSION
 from retriever import Index
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/index-format.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/index-format.md").read_text()
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ def test_the_keys_of_the_text_form_are_listed_with_their_meaning_default_and_sou
     ]
     assert all(one.description.endswith(".") and one.default_text for one in listed.values())
     assert "Eq. 9" in listed["omega"].source
-    documented = (ROOT / "docs/encoders.md").read_text("utf-8")
+    documented = (ROOT / "docs/reference/encoders.md").read_text("utf-8")
     assert all(f"`{name}`" in documented for name in [*listed, *list(PRESETS)[:-1]])
 
 
