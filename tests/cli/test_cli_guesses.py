@@ -147,6 +147,7 @@ def test_several_sources_are_searched_in_one_index_of_the_cache(notes, retriever
 
 
 def test_get_reads_places_that_query_shows(fake_encoder, retriever, write_jsonl, tmp_path):
+    pytest.importorskip("lxml")
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages/a.html").write_text(
         "<title>T</title><h1>Top</h1><p>Plums are blue.</p><h2>Pears, green</h2><p>Pears grow.</p>"
