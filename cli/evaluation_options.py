@@ -52,7 +52,7 @@ def qrels_option(*, required: bool) -> Callable[[F], F]:
         required=required,
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Relevance judgments in TREC's or BEIR's form.",
+        help="Relevance judgments in the format of TREC or BEIR.",
         section="Input",
     )
 
@@ -89,18 +89,18 @@ def measure_option(default: tuple[str, ...], shown_default: str | None = None) -
         default=default,
         metavar="NAME",
         show_default=shown_default or ", ".join(default),
-        help="Measure to show: AP, RR, nDCG, each with or without @k, P@k, R@k or Success@k; may "
-        "be repeated.",
+        help="Measure to show: AP, RR or nDCG, each with or without @k, or P@k, R@k or Success@k; "
+        "repeatable.",
         section="Ranking",
     )
 
 
 def baseline_option(what: str, metavar: str, section: Section = "Ranking") -> Callable[[F], F]:
-    """Return --baseline, a `what` with which the others are compared."""
+    """Return --baseline, the `what` with which a report compares the rest."""
     return option(
         "--baseline",
         metavar=metavar,
-        help=f"{what} that the others are compared with.",
+        help=f"{what} to compare the other {what.lower()}s with.",
         show_default="the first",
         section=section,
     )
@@ -116,11 +116,11 @@ class LayerOptions:
 
     by_layer: bool = setting(
         False,
-        "Score every hidden state of the model instead, as a table and a heat map.",
+        "Score every hidden state of the model, as a table and a heat map.",
         section="Scoring",
     )
     poolings: str = setting(
-        "mean,max,cls,sep", "Poolings of the word pieces for --by-layer, with commas between."
+        "mean,max,cls,sep", "Poolings of the tokens for --by-layer, separated by commas."
     )
 
     def scored_poolings(self) -> tuple[Pooling, ...]:
@@ -137,8 +137,8 @@ _POOLS = option(
     type=index_location,
     metavar="INDEX",
     shell_complete=complete_path,
-    help="For a set without pools: index of its corpus, which is created or completed if "
-    "necessary.",
+    help="Index of the corpus, for a data set without candidate pools. It is created or completed "
+    "if necessary.",
     section="Input",
 )
 _WITHOUT = option(
@@ -146,7 +146,8 @@ _WITHOUT = option(
     multiple=True,
     type=DataSet(),
     metavar="DATASET",
-    help="Do not train on what overlaps with the dev and test splits of this set; repeatable.",
+    help="Skip training questions that overlap with the dev and test splits of this set; "
+    "repeatable.",
     section="Training",
 )
 _QUESTIONS = "variant train_split dev_share"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from cli.options import PATIENCE, Location, complete_path, option
+from cli.options import PATIENCE, F, Location, Section, complete_path, option
 from cli.output.text import counted, say
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ in_option = option(
     metavar="SOURCE",
     shell_complete=complete_path,
     help="Search this folder or file; repeatable. Its index is in the cache (`retriever cache`), "
-    "made on first use and refreshed before each answer.",
+    "and is refreshed before each answer.",
     section="Index",
 )
 
@@ -47,18 +47,22 @@ def use_ocr_command(command: str | None) -> None:
         ocr_command()
 
 
-ocr_option = option(
-    "--ocr",
-    metavar="COMMAND",
-    help="Recognize pages of PDF files without text by this program, which gets a PNG on standard "
-    "input, or as a file in place of {}, and prints the text, such as 'tesseract - -'. "
-    "$RETRIEVER_OCR is the same.",
-    section="Input",
-)
+def ocr_option(section: Section) -> Callable[[F], F]:
+    """Return --ocr, in a section of the help page."""
+    return option(
+        "--ocr",
+        metavar="COMMAND",
+        help="Recognize PDF pages without text with this program, such as 'tesseract - -'. It "
+        "reads a PNG from standard input, or the file {}, and prints the text. $RETRIEVER_OCR does "
+        "the same.",
+        section=section,
+    )
+
+
 watch_option = option(
     "--watch",
     is_flag=True,
-    help="Keep refreshing: follow the sources of the index until Ctrl-C.",
+    help="Refresh the index whenever its sources change, until Ctrl-C.",
     section="Index",
 )
 

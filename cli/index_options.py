@@ -26,12 +26,13 @@ def _declared() -> Mapping[str, Setting]:
     passages = optional_fields(PassageSettings)
     passages["on_long"] = replace(
         passages["on_long"],
-        description="A text beyond the encoder's window: split into passages, cut, or refused.",
+        description="What to do with a text longer than the encoder's window: split it into "
+        "passages, cut it, or stop.",
         choices=get_args(OnLong),
     )
     analyzer = optional_fields(AnalyzerSettings)
     memory = Setting(
-        "Memory limit for the structure that auto chooses, such as 2GB.",
+        "Memory limit of the search structure that auto chooses, such as 2GB.",
         words="no limit",
         name="memory",
         key="memory",

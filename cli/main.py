@@ -28,58 +28,52 @@ Tree: TypeAlias = "Mapping[str, str | Tree]"
 # help, or the tree of a group. Each command has a module of its name, see `LazyGroup`.
 COMMANDS: Tree = {
     "index": "Add documents to an index, and create it if needed.",
-    "query": "Rank the documents of an index for TEXT.",
-    "search": "The same as `retriever query`.",
-    "similar": "Rank the documents that are most like one of the index.",
-    "get": "Print the text of a document, as the index has it.",
-    "refresh": "Read again what has changed in the sources of an index.",
-    "calibrate": "Learn from judged questions how probable it is that a hit of an index is "
-    "relevant.",
+    "query": "Search an index or a folder for TEXT.",
+    "search": "Do the same as `retriever query`.",
+    "similar": "Find documents that are similar to a document of the index.",
+    "get": "Print the text of a document from the index.",
+    "refresh": "Update an index after its source files have changed.",
+    "calibrate": "Learn the probability that a hit is relevant.",
     "serve": "Serve indexes over HTTP, with a search page.",
     "delete": "Delete documents by id or by filter.",
-    "info": "Show what an index holds and how it was made.",
-    "verify": "Check that an index is intact.",
-    "doctor": "Show what an index holds, and what is wrong or missing, with what mends each.",
+    "info": "Show the contents and settings of an index.",
+    "verify": "Check an index for damage.",
+    "doctor": "Diagnose an index, and print a remedy for each problem.",
     "compact": "Merge all segments and free disk space.",
-    "reindex": "Rebuild an index from its own documents, with another encoder.",
+    "reindex": "Rebuild an index from its documents with another encoder.",
     "export": "Write documents to OUT.jsonl, or vectors to OUT.npy.",
-    "import": "Add documents with existing vectors; nothing is encoded.",
+    "import": "Add documents with existing vectors, without encoding them.",
     "snapshot": "Copy an index into the new folder DIR, and verify the copy.",
-    "encode": "Write the vectors of documents, or shards of an index.",
+    "encode": "Encode documents into a NumPy file or into shards of an index.",
     "mcp": "Serve indexes to agents over the Model Context Protocol.",
     "cache": "List the indexes that `query --in` made.",
     "eval": {
-        "qa": "Rank the candidates of each question of DATASET with several systems.",
-        "sts": "Correlate the cosines of encoders with human scores of similarity.",
-        "transfer": "Train and test a classifier on the vectors of encoders.",
-        "probe": "Train a classifier to predict length, words, tense, ... from the vectors of "
-        "encoders.",
+        "qa": "Compare systems that rank the candidates of questions.",
+        "sts": "Correlate cosine similarities with human similarity scores.",
+        "transfer": "Train and test a classifier on sentence embeddings.",
+        "probe": "Predict sentence properties, such as length, from embeddings.",
         "compare": "Score each RUN (TREC format), and compare it with the baseline.",
-        "layers": "Average every set of hidden states as in BERT-LC, and report the best.",
+        "layers": "Find the best set of hidden states to average (BERT-LC).",
     },
     "train": {
-        "reranker": "Train a head on the vectors of DATASET's training questions and their "
-        "passages.",
+        "reranker": "Train a reranker on embeddings of questions and passages.",
         "cross-encoder": "Fine-tune a cross-encoder on the questions of DATASET.",
-        "encoder": "Fine-tune an encoder on DATA, and keep the best epoch on dev.",
-        "static": "Make an encoder of word vectors, for --model; it needs no forward pass.",
+        "encoder": "Fine-tune an encoder on DATA, and keep the best epoch.",
+        "static": "Make a fast encoder from word vectors, for --model.",
         "meta": "Combine several encoders into one, for --model.",
     },
-    "gate": "Pass, fail, or say that there are too few questions to tell.",
-    "tune": "Choose the settings of encoder, passages, BM25 and fusion that are best on DATA.",
+    "gate": "Check that a new ranking is no worse than the baseline.",
+    "tune": "Choose the best settings of encoder, passages, BM25 and fusion.",
     "reproduce": "Print or run the commands of the papers' tables.",
     "inspect": {
-        "layers": "Show the mean cosine between every two hidden states of a word piece.",
-        "words": "Show the words of SOURCE... whose adjacent-layer cosines vary least, moderately "
-        "and most.",
-        "weights": "Show the weight of each word of TEXT in its SBERT-WK vector; the weights "
-        "sum to 1.",
-        "settings": "List settings by their keys, with values, default, meaning and source.",
+        "layers": "Show the mean cosine between the hidden states of a token.",
+        "words": "Show which words change most and least between layers.",
+        "weights": "Show the weight of each word of TEXT in its SBERT-WK vector.",
+        "settings": "List settings with their values, default, meaning and source.",
     },
     "make": {
-        "probing": "Make probing sets in SentEval's form from the sentences of SOURCE.",
-        "questions": "Make a question set from SOURCE alone, where nobody has judged what "
-        "answers what.",
+        "probing": "Make probing sets in SentEval's format from SOURCE.",
+        "questions": "Make questions and judgments from the documents of SOURCE.",
     },
 }
 # Modules whose names are not those of their commands.
@@ -168,8 +162,10 @@ cli = click.version_option(package_name="layer-retriever", prog_name="retriever"
         tree=COMMANDS,
         package="cli.commands",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        help='Search your own text: `retriever query "..." --in FOLDER`, or `retriever index '
-        'SOURCE`, then `retriever query "..."`.',
+        help="Search your own files by meaning and by words, offline.\n\n"
+        'To search a folder at once, run `retriever query "..." --in FOLDER`. To keep an index in '
+        '.retriever, run `retriever index SOURCE`, then `retriever query "..."`. The options of a '
+        "command are in `retriever COMMAND --help`.",
     )
 )
 

@@ -134,8 +134,8 @@ class Command(click.Command):
                 ["--set", _SET],
                 multiple=True,
                 metavar="KEY=VALUE",
-                help=f"One of {keys}, which `retriever inspect settings` explains; repeatable. "
-                "--KEY VALUE is the same.",
+                help="Set another setting by its key; repeatable. --KEY VALUE does the same. "
+                f"`retriever inspect settings COMMAND` explains the keys. Keys: {keys}.",
                 shell_complete=_complete_key,
                 section="Other settings",
             )
@@ -357,7 +357,9 @@ def complete_model(
     return names or complete_path(context, parameter, incomplete)
 
 
-json_option = option("--json", "as_json", is_flag=True, help="Print JSON.", section="Output")
+json_option = option(
+    "--json", "as_json", is_flag=True, help="Print JSON instead of text.", section="Output"
+)
 quiet_option = option(
     "-q", "--quiet", is_flag=True, help="Print neither progress nor a summary.", section="Output"
 )
@@ -396,8 +398,8 @@ config_option = option(
     is_eager=True,
     expose_value=False,
     metavar="FILE",
-    help="Settings that `retriever tune` wrote, in place of the defaults; other options win.",
-    section="Input",
+    help="Take defaults from this file of `retriever tune`. Options override it.",
+    section="Other settings",
 )
 
 
@@ -446,7 +448,7 @@ index_option = option(
 where_option = option(
     "--where",
     metavar="FILTER",
-    help="Filter by metadata of the documents, such as 'year >= 2020'.",
+    help="Filter documents by metadata, such as 'year >= 2020'.",
     section="Search",
 )
 
@@ -469,7 +471,7 @@ query_map_option = option(
     "--query-map",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Search with this trained map of the vectors of queries.",
+    help="Map the vectors of queries with the trained map in this folder.",
     section="Ranking",
 )
 synonyms_option = option(
@@ -477,7 +479,7 @@ synonyms_option = option(
     type=click.Path(path_type=Path),
     metavar="FILE",
     shell_complete=complete_path,
-    help="Groups of synonyms for BM25, one a line, separated by commas.",
+    help="File of synonyms for BM25: one group per line, separated by commas.",
     section="Ranking",
 )
 
@@ -485,14 +487,14 @@ synonyms_option = option(
 device_option = option(
     "--device",
     metavar="NAME",
-    help="Device of the model: cpu, cuda, ...",
+    help="Device of the encoder, such as cpu or cuda.",
     show_default="GPU, if any",
     section="Encoder",
 )
 download_option = option(
     "--download",
     is_flag=True,
-    help="Download a model that is not in the local cache.",
+    help="Download the model if it is not in the local cache.",
     section="Encoder",
 )
 
@@ -509,7 +511,7 @@ class EncoderOptions:
     download: bool = False
     cache: bool = setting(
         False,
-        "Keep vectors in $RETRIEVER_CACHE, or ~/.cache/retriever, so that a text is encoded once.",
+        "Keep vectors in $RETRIEVER_CACHE, or ~/.cache/retriever, and encode each text once.",
     )
 
     def __post_init__(self) -> None:
@@ -579,14 +581,15 @@ def encoder_options(
 
 def _model_option(default: str, *, automatic: bool) -> Decorator:
     """Return --model; `default` is the default in its help."""
-    auto = " auto chooses a bundled model for a new index by its texts." if automatic else ""
+    auto = " For a new index, auto chooses a bundled model by the texts." if automatic else ""
     return option(
         "--model",
         default="",
         metavar="MODEL",
         shell_complete=complete_model,
-        help="Folder, bundled model, cached hub id, file of word vectors, or URL#NAME; then "
-        f"::KEY=VALUE (`retriever inspect settings`).{auto}",
+        help="Encoder: a bundled model, a folder, a hub id in the local cache, a file of word "
+        "vectors, or URL#NAME. Add settings as ::KEY=VALUE; `retriever inspect settings` lists "
+        f"them.{auto}",
         show_default=default,
         section="Encoder",
     )

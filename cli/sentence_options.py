@@ -61,9 +61,9 @@ sentence_options = encoder_options(
             "encoders",
             multiple=True,
             metavar="MODEL[::KEY=VALUE...]",
-            help="Encoder to score, such as all-MiniLM-L6-v2::lc:0,6; without a model (::lc:0,6) "
-            "it is of --model. static=sif and static=usif are fitted on the texts of each set. May "
-            "be repeated.",
+            help="Encoder to score, such as all-MiniLM-L6-v2::lc:0,6. ::lc:0,6 takes the model of "
+            "--model. static=sif and static=usif are fitted on the texts of each set. "
+            "Repeatable.",
             show_default="--model",
             section="Encoder",
         ),
@@ -72,8 +72,8 @@ sentence_options = encoder_options(
             "lists",
             multiple=True,
             type=click.Choice(["paper"]),
-            help="List of encoders over --model. paper: last, cls, max, last4, all layers, "
-            "top-bottom, both SBERT-WK, lc:0,-1, SIF, uSIF, p-mean and average.",
+            help="List of encoders, with the model of --model. paper: last, cls, max, last4, all "
+            "layers, top-bottom, both SBERT-WK, lc:0,-1, SIF, uSIF, p-mean and average.",
             section="Encoder",
         ),
         baseline_option("Encoder", "ENCODER", "Scoring"),

@@ -21,7 +21,7 @@ def host_option(effect: str) -> Decorator:
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help=f"Address to {effect} on; one that other machines can reach needs --token.",
+        help=f"Address to {effect} on. If other machines can reach it, give --token too.",
         section="Service",
     )
 
@@ -32,8 +32,8 @@ token_option = option(
     metavar="SECRET",
     envvar="RETRIEVER_TOKEN",
     show_envvar=True,
-    help="Ask every client for this bearer token. Other users of this machine can see it on the "
-    "command line, but not in the environment variable.",
+    help="Require this bearer token from every client. Use the environment variable: other users "
+    "of this machine can see command lines.",
     section="Service",
 )
 

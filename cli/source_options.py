@@ -23,7 +23,7 @@ types_option = option(
     "--types",
     metavar="NAME=TYPE",
     multiple=True,
-    help="Types of CSV and TSV columns: string, number, boolean or date.",
+    help="Type of a CSV or TSV column: string, number, boolean or date; repeatable.",
     show_default="by the first 1,000 rows",
     section="Input",
 )
@@ -34,16 +34,16 @@ class FieldOptions:
     """Names of fields and types of columns; those that are not given are detected."""
 
     id_field: str | None = setting(
-        None, "Field that holds the id.", default_text="id, _id or generated", section="Input"
+        None, "Field with the id.", default_text="id, _id or generated", section="Input"
     )
     text_field: str | None = setting(
         None,
-        "Field that holds the text.",
+        "Field with the text.",
         default_text="text, contents, passage or sentence",
         section="Input",
     )
     title_field: str | None = setting(
-        None, "Field that holds the title.", default_text="title", section="Input"
+        None, "Field with the title.", default_text="title", section="Input"
     )
     types: tuple[str, ...] = ()
 
@@ -70,12 +70,12 @@ class SourceOptions(FieldOptions):
     """Form of the sources, and the treatment of malformed records."""
 
     sql: str | None = setting(
-        None, "Read the rows of this query of SQLite databases.", section="Input"
+        None, "Read the rows of this query from a SQLite database.", section="Input"
     )
     on_error: Literal["fail", "skip-files", "skip"] = setting(
         "skip-files",
-        "At a malformed record or file: stop, or count and skip it; skip-files skips unreadable "
-        "files of folders alone.",
+        "What to do with a malformed record or an unreadable file: stop, or count and skip it. "
+        "skip-files skips only files in folders.",
         section="Input",
     )
     encoding: str | None = setting(
@@ -85,10 +85,10 @@ class SourceOptions(FieldOptions):
         section="Input",
     )
     delimiter: str | None = setting(
-        None, "Character between the cells of CSV.", default_text="comma", section="Input"
+        None, "Character between the cells of a CSV file.", default_text="comma", section="Input"
     )
     no_header: bool = setting(
-        False, "CSV begins with a row of data; its columns are 1, 2, ...", section="Input"
+        False, "CSV files have no header row; the columns are named 1, 2, ...", section="Input"
     )
 
     def reader(

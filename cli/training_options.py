@@ -12,7 +12,7 @@ from retriever.training import CrossTrainingSettings, EncoderTrainingSettings, S
 restart_option = option(
     "--restart",
     is_flag=True,
-    help="Start over instead of resuming from a checkpoint, and replace the result of another "
+    help="Start over instead of resuming from a checkpoint; replace the result of another "
     "training.",
     section="Training",
 )

@@ -70,7 +70,9 @@ class Resampling(Checked):
     """Settings of p-values, and of intervals of correlations and of choices of layers."""
 
     resamples: int = setting(
-        10_000, "Number of resamples of a test, and of the intervals of correlations.", low=100
+        10_000,
+        "Number of resamples for tests and for confidence intervals of correlations.",
+        low=100,
     )
     seed: int = setting(0, "Random seed of the resamples.", low=0)
 
@@ -86,22 +88,26 @@ class QuestionSettings(Checked):
     """
 
     form: str | None = setting(
-        None, "Form of the data set.", default_text="detected from its files", section="Input"
+        None, "Format of the data set.", default_text="detected from its files", section="Input"
     )
     variant: str | None = setting(
-        None, "Variant of a set that has several: clean or raw, or a pool size.", section="Input"
+        None,
+        "Variant of a data set that has several: clean or raw, or a pool size.",
+        section="Input",
     )
     train_split: str = setting("train", "Split to train on.", section="Training")
-    dev_split: str = setting("dev", "Split to choose epochs and weights on.")
+    dev_split: str = setting("dev", "Split that chooses epochs and weights.")
     dev_share: float | None = setting(
         None,
-        "Hold out this share of the training questions instead of reading the dev split.",
+        "Use this share of the training questions in place of the dev split.",
         section="Training",
         **_BETWEEN_0_AND_1,
     )
     index: Path | Store | None = None
     depth: int = setting(
-        100, "For a set without pools: number of hits of --index per question.", low=1
+        100,
+        "Number of hits of --index per question, for a data set without candidate pools.",
+        low=1,
     )
     without: tuple[Path, ...] = ()
 
@@ -112,14 +118,14 @@ class GateSettings(Checked):
 
     margin: float = setting(
         1.0,
-        "Drop of a mean that is accepted, in points of 100.",
+        "Accepted drop of a mean, in points out of 100.",
         low=0,
         high=100,
         low_open=True,
         section="Ranking",
     )
     top: int = setting(
-        5, "Number of questions to list per measure that lost most.", low=0, section="Output"
+        5, "Number of questions with the largest loss to list per measure.", low=0, section="Output"
     )
     level: float = setting(
         0.05, "Maximum probability of a false alarm, and of a wrong pass.", low=0.001, high=0.5
@@ -134,14 +140,16 @@ class CalibrationSettings(Checked):
 
     false_answers: float = setting(
         0.05,
-        "Share of the questions without a relevant document that may get an answer.",
+        "Accepted share of questions without a relevant document that get an answer.",
         section="Training",
         **_BETWEEN_0_AND_1,
     )
     questions: int = setting(2_000, "Maximum number of questions, drawn at random.", low=100)
     folds: int = setting(5, "Number of cross-validation folds.", low=2)
-    resamples: int = setting(1000, "Number of resamples of the intervals of areas.", low=100)
-    seed: int = setting(0, "Random seed of the parts and resamples.", low=0)
+    resamples: int = setting(
+        1000, "Number of bootstrap resamples for confidence intervals of areas.", low=100
+    )
+    seed: int = setting(0, "Random seed of the folds and resamples.", low=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +163,7 @@ class CrossPlan:
 
     model: str = DEFAULT_MODEL
     max_length: int = setting(
-        160, "Window in word pieces, of question and passage together.", low=16
+        160, "Maximum number of tokens of question and passage together.", low=16
     )
     training: CrossTrainingSettings = field(default_factory=CrossTrainingSettings)
 
@@ -173,9 +181,9 @@ class ProbingSettings:
 
     tasks: tuple[str, ...] = PROBING_TASKS
     words: int = setting(
-        1_000, "Number of words of wc; a small corpus needs fewer.", low=2, section="Output"
+        1_000, "Number of words for wc; a small corpus needs fewer words.", low=2, section="Output"
     )
-    seed: int = setting(0, "Random seed of all random draws.", low=0, section="Output")
+    seed: int = setting(0, "Random seed of all samples.", low=0, section="Output")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -201,7 +209,7 @@ class MadeQuestionSettings:
     documents: int = setting(
         100_000, "Maximum number of documents, drawn at random.", low=20, section="Output"
     )
-    seed: int = setting(0, "Random seed of all random draws.", low=0, section="Output")
+    seed: int = setting(0, "Random seed of all samples.", low=0, section="Output")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -234,7 +242,7 @@ class TuneSettings(Checked):
     )
     max_latency: float | None = setting(
         None,
-        "Maximum time of a question in milliseconds, in a process that runs.",
+        "Maximum time of a question in milliseconds, in a running process.",
         low=0,
         low_open=True,
         default_text="no limit",
@@ -251,7 +259,9 @@ class TuneSettings(Checked):
     margin: float = setting(
         1.0, "Points that simpler settings may lose.", low=0, low_open=True, high=100
     )
-    folds: int = setting(5, "Parts of questions without a test split, each tested once.", low=2)
+    folds: int = setting(
+        5, "Number of cross-validation folds for questions without a test split.", low=2
+    )
     questions: int = setting(2_000, "Maximum number of questions of a split.", low=20)
 
 
@@ -287,7 +297,7 @@ class SentenceSettings:
 class RelatednessSettings(Checked):
     """Settings of a softmax layer over the vectors of pairs, see `score_relatedness`."""
 
-    seeds: int = setting(5, "Number of times that --supervised trains the layer.", low=1)
+    seeds: int = setting(5, "Number of training runs of the --supervised layer.", low=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +314,7 @@ class STSSettings(SentenceSettings):
 
     aggregation: Aggregation = setting(
         "all",
-        "How the parts of a test become one number: as one list, by their mean, or by their mean "
+        "How to combine the parts of a test: as a single list, by the mean, or by the mean "
         "weighted by pairs.",
         section="Scoring",
     )
@@ -329,7 +339,7 @@ class TransferProtocol(Checked):
         "into 85% and 15%.",
     )
     folds: int = setting(10, "Number of folds of each cross-validation.", low=2)
-    outer: int = setting(10, "Number of divisions that bert-lc tests on.", low=1)
+    outer: int = setting(10, "Number of divisions to test on, for bert-lc.", low=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +349,8 @@ class LayerTransferSettings(Checked):
     max_layers: int | None = setting(
         4, "Maximum number of layers in a set for --layers-search.", low=1, section="Training"
     )
-    outer: int = setting(10, "Number of divisions that bert-lc tests on.", low=1)
-    inner: int = setting(10, "Number of divisions that --layers-search chooses layers on.", low=1)
+    outer: int = setting(10, "Number of divisions to test on, for bert-lc.", low=1)
+    inner: int = setting(10, "Number of divisions for --layers-search to choose layers on.", low=1)
     seed: int = setting(0, "Random seed of the divisions and of the random layers.", low=0)
 
 
@@ -358,13 +368,13 @@ class TransferSettings(SentenceSettings):
 
     classifier: ClassifierName = setting(
         "lr",
-        "Logistic regression, that of SentEval's code, or an MLP with 50 hidden units.",
+        "Logistic regression, the classifier of SentEval's code, or an MLP with 50 hidden units.",
         section="Training",
     )
     protocol: TransferProtocol = field(default_factory=TransferProtocol)
     seeds: int = setting(
         5,
-        "Number of random seeds, each with its own divisions and training.",
+        "Number of random seeds; each has its own divisions and training.",
         low=1,
         section="Training",
     )
@@ -412,7 +422,7 @@ class LayerSearchSettings(Checked):
     loading: Loading = field(default_factory=Loading)
     objective: str | None = setting(
         None,
-        "Objective: spearman or pearson for pairs; AP, RR, nDCG@10 or another measure for "
+        "Objective: spearman or pearson for pairs; a measure such as AP, RR or nDCG@10 for "
         "questions.",
         default_text="spearman or AP",
         section="Search",
@@ -427,7 +437,7 @@ class LayerSearchSettings(Checked):
         None, "Split of a folder to search on.", default_text="dev", section="Input"
     )
     test_split: str | None = setting(
-        None, "Split of a folder to test the choice on.", section="Input"
+        None, "Split of a folder to test the chosen set on.", section="Input"
     )
     shuffles: int = setting(5, "Number of shuffles of --protocol paper.", low=1)
     dev_size: int = setting(350, "Number of pairs that --protocol paper searches on.", low=2)
@@ -435,5 +445,7 @@ class LayerSearchSettings(Checked):
         None, "Maximum number of layers in a set.", low=1, default_text="all", section="Search"
     )
     top: int = setting(10, "Number of best sets to show.", low=1, section="Output")
-    resamples: int = setting(1000, "Number of resamples for the interval of the gain.", low=100)
+    resamples: int = setting(
+        1000, "Number of resamples for the confidence interval of the gain.", low=100
+    )
     seed: int = setting(0, "Random seed of the resamples and shuffles.", low=0)

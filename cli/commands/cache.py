@@ -19,7 +19,7 @@ from retriever.terminal import table
 @option(
     "--clear",
     is_flag=True,
-    help="Remove them all; the next `query --in` makes its index again.",
+    help="Remove all these indexes. The next `query --in` makes its index again.",
     section="Index",
 )
 @json_option

@@ -37,11 +37,12 @@ def calibrate_command(
     learning: CalibrationSettings,
     results: ResultOptions,
 ) -> None:
-    """Learn from judged questions how probable it is that a hit of an index is relevant.
+    """Learn the probability that a hit is relevant.
 
-    The index keeps what was learned: `retriever query` then says whether there is an answer, and
-    with --min-probability prints no hits where there is none. The order of hits stays. Needs at
-    least 100 questions with a relevant document, and more for few false answers.
+    The index stores the result. `retriever query` then says whether there is an answer; with
+    --min-probability it prints no hits if there is none. The order of hits does not change. You
+    need at least 100 questions with a relevant document; more questions lead to fewer false
+    answers.
     """
     from eval import MadeQuestionSettings, calibrate, make_questions, read_qrels
     from retriever import Index

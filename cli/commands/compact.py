@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 def compact_command(folder: Location, index_settings: IndexOptions, as_json: bool) -> None:
     """Merge all segments and free disk space.
 
-    Makes the index as small and fast as possible, whatever it costs; a run that adds documents
-    merges only what is worth its cost. Deleted passages are removed from the disk. Answers stay the
-    same, and searches continue during the merge. The disk temporarily needs room for a second copy.
+    The command makes the index as small and fast as possible. (A run that adds documents merges
+    only segments that are worth the cost.) Deleted passages are removed from the disk. Answers stay
+    the same, and you can search during the merge. The disk temporarily needs room for a second
+    copy.
 
-    With --index-type or `--set memory=SIZE`, builds this search structure from the stored vectors;
-    nothing is encoded. The memory that the build takes is printed first, and at the end the
-    recall@10 of the new structure against exact search at each search effort.
+    With --index-type or `--set memory=SIZE`, the command builds this search structure from the
+    stored vectors, without encoding. It first prints the memory that the build needs. At the end it
+    prints the recall@10 of the new structure against exact search for each search effort.
     """
     from retriever.index import Index
 

@@ -24,7 +24,7 @@ from cli.output.text import counted, say, tell
 @option(
     "--erase",
     is_flag=True,
-    help="Leave no byte of deleted documents in any file of the index, which is rewritten.",
+    help="Rewrite the index, so that no file contains a byte of deleted documents.",
     section="Index",
 )
 @json_option
@@ -33,8 +33,8 @@ def delete_command(
 ) -> None:
     """Delete documents by id or by filter.
 
-    Deleted documents disappear from all answers at once. If the index does not hold one of the
-    ids, the others are deleted, the id is named on stderr, and the exit code is 2.
+    Deleted documents disappear from all answers at once. If the index lacks an id, the command
+    deletes the other documents, and names that id on standard error. Then the exit code is 2.
     """
     from retriever.index import Index
 

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 @index_option
 @json_option
 def doctor_command(folder: Location, as_json: bool) -> None:
-    """Show what an index holds, and what is wrong or missing, with what mends each.
+    """Diagnose an index, and print a remedy for each problem.
 
-    Does what `info` and `verify` do, loads the encoder, answers a query, compares the remembered
-    sources with the disk, and says whether the encoder knows the language. Changes nothing. The
-    exit code is 0 if all is well, 3 if the index is damaged, and 1 if anything else is found.
+    The command does what `info` and `verify` do, loads the encoder and answers a query. It also
+    compares the remembered sources with the disk, and checks whether the encoder knows the
+    language. It changes nothing. The exit code is 0 without problems, 3 if the index is damaged,
+    and 1 for any other problem.
     """
     from retriever.index import Index
     from retriever.search import earlier_terms

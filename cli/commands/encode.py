@@ -32,7 +32,7 @@ _OUTPUT = option(
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The .npy file to write; the ids go into a .ids.jsonl file of the same name beside it.",
+    help="File to write (.npy). The ids go into a .ids.jsonl file with the same name.",
     section="Output",
 )
 
@@ -44,25 +44,25 @@ class EncodeOptions:
     output: Path | None = None
     shards: Path | None = setting(
         None,
-        "Folder to write shards into, which `retriever import DIR` adds to an index.",
+        "Folder for shards; `retriever import DIR` adds them to an index.",
         section="Output",
     )
     shard_size: int | None = setting(
         None,
-        "Maximum number of documents of a shard.",
+        "Maximum number of documents per shard.",
         low=1,
         default_text="10000",
         section="Output",
     )
     as_queries: bool = setting(
         False,
-        "Encode the texts as queries, with the query prompt instead of the passage prompt.",
+        "Encode the texts as queries: with the query prompt instead of the passage prompt.",
         section="Input",
     )
     workers: int | None = setting(
         None,
-        "Number of processes that make shards, each with an encoder and its share of the cores; "
-        "with --ray, of tasks.",
+        "Number of processes that make shards, each with an encoder and a share of the cores. "
+        "With --ray, number of tasks.",
         low=1,
         default_text="1; with --ray one for each GPU, or for each node",
         section="Encoder",
@@ -97,15 +97,15 @@ def encode_command(
     target: EncodeOptions,
     quiet: bool,
 ) -> None:
-    """Write the vectors of documents, or shards of an index.
+    """Encode documents into a NumPy file or into shards of an index.
 
-    The NumPy file has one float32 row per document, in input order; a text beyond the window is
-    cut. The ids file has one JSON string per line, in the order of the rows. A title is encoded
-    before its text.
+    The NumPy file has one float32 row per document, in input order. The ids file has one JSON
+    string per line, in the same order. A text beyond the window is cut. The title is encoded before
+    the text.
 
-    Shards hold all that an index needs. Several processes or machines can make them. Finished
-    shards are kept: the same command resumes after an interruption, and checks the shards that
-    exist. Settings that you leave out are then those of the folder.
+    Shards contain all that an index needs; several processes or machines can make them. Run the
+    same command again to resume an interrupted run. It checks and keeps finished shards. Settings
+    that you leave out are then the settings of the folder.
     """
     if (target.output is None) == (target.shards is None):
         raise click.UsageError("expected either --output or --shards")

@@ -20,7 +20,7 @@ from cli.source_options import FIELDS, FieldOptions
 @option(
     "--vectors",
     is_flag=True,
-    help="Write the vectors of the passages into the JSONL too.",
+    help="Add the vectors of the passages to the JSONL.",
     section="Output",
 )
 @Settings(
@@ -45,9 +45,9 @@ def export_command(
 ) -> None:
     """Write documents to OUT.jsonl, or vectors to OUT.npy.
 
-    With - for OUT, JSONL goes to standard output. `retriever index` reads the JSONL back; if it
-    was written with --vectors, `retriever import` does so without encoding. All content belongs to
-    one commit and is ordered by id. A file appears complete or not at all.
+    With - for OUT, JSONL goes to standard output. `retriever index` reads this JSONL. After
+    --vectors, `retriever import` reads it without encoding. The file is a snapshot of one commit,
+    sorted by id. It appears complete or not at all.
     """
     from cli.output.progress import Stages
     from retriever.documents import Fields

@@ -48,8 +48,8 @@ def _ranking_option(name: str, description: str) -> Decorator:
         type=index_location,
         metavar="RUN|INDEX",
         shell_complete=complete_path,
-        help=f"{description}: a TREC run, or an index, which is searched for --queries; without -k "
-        "for as many hits as a run on the other side has.",
+        help=f"{description}: a TREC run, or an index to search for --queries. Without -k, the "
+        "search returns as many hits as the other side's run has.",
         section="Input",
     )
 
@@ -73,12 +73,11 @@ def gate_command(
     resampling: Resampling,
     results: ResultOptions,
 ) -> int:
-    """Pass, fail, or say that there are too few questions to tell.
+    """Check that a new ranking is no worse than the baseline.
 
-    A candidate passes if, by each measure, a paired non-inferiority test rules out that it is worse
-    than the baseline by --margin or more. It fails if by some measure it is shown to be worse, and
-    --margin is not ruled out. The exit code is 0 for a pass, 1 for a failure and 4 for too few
-    questions.
+    A candidate passes if a paired non-inferiority test rules out a drop of --margin or more for
+    each measure. It fails if it is significantly worse by some measure, and a drop of --margin is
+    possible. The exit code is 0 for a pass, 1 for a failure and 4 for too few questions.
     """
     from eval import gate
     from retriever.index import Index

@@ -39,7 +39,7 @@ def _line_range(
     "--lines",
     callback=_line_range,
     metavar="FIRST-LAST",
-    help="Print only these lines of the source, counted from 1.",
+    help="Print only these lines of the source; the first line is 1.",
     section="Output",
 )
 @json_option
@@ -50,10 +50,10 @@ def get_command(
     lines: tuple[int, int] | None,
     as_json: bool,
 ) -> None:
-    """Print the text of a document, as the index has it.
+    """Print the text of a document from the index.
 
-    ID is the id of a hit, or its place as `retriever query` shows it: `notes.md:120-141`,
-    `"report.pdf, page 3"`, or `notes.md[0:500]` for characters. If the index holds no such document
+    ID is the id of a document or a place that `retriever query` prints: `notes.md:120-141`,
+    `"report.pdf, page 3"`, or `notes.md[0:500]` for characters. If the index has no such document
     or part, the exit code is 2.
     """
     from retriever.documents import find_part

@@ -30,11 +30,11 @@ class ImportOptions:
 
     vectors: Path | None = setting(
         None,
-        "NumPy file (.npy) or FAISS index of the vectors, one for each document of SOURCE, in its "
-        "order.",
+        "NumPy file (.npy) or FAISS index with one vector for each document of SOURCE, in the "
+        "same order.",
         section="Input",
     )
-    vector_field: str = setting("vector", "Field that holds the vector of the whole document.")
+    vector_field: str = setting("vector", "Field with the vector of the whole document.")
     no_compact: bool = NO_COMPACT
 
 
@@ -57,12 +57,13 @@ def import_command(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Add documents with existing vectors; nothing is encoded.
+    """Add documents with existing vectors, without encoding them.
 
-    SOURCE is JSONL that `retriever export --vectors` wrote, JSONL with one vector in each record, a
-    folder of `retriever encode --shards`, chroma:DIR or lancedb:DIR (with /NAME of one of several
-    collections or tables), or any corpus together with --vectors. With --model, name the encoder
-    that made the vectors, unless an export or shards name it. The index is created if needed.
+    SOURCE is JSONL of `retriever export --vectors`, or JSONL with one vector in each record. It can
+    also be a folder of `retriever encode --shards`, chroma:DIR, lancedb:DIR, or any corpus together
+    with --vectors. After DIR, /NAME chooses one of several collections or tables. --model names the
+    encoder that made the vectors; exports and shards name it themselves. The index is created if
+    needed.
     """
     from cli.output.progress import Stages
     from retriever.index import import_documents

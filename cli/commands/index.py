@@ -49,30 +49,30 @@ class UpdateOptions:
     """Effects of a run on the index, and the files that it reads of folders."""
 
     recreate: bool = setting(
-        False, "Replace the index, once the new one is complete.", section="Index"
+        False, "Replace the index once the new index is complete.", section="Index"
     )
     existing: bool = setting(
-        False, "Fail if there is no index, instead of making one.", section="Index"
+        False, "Fail if the index does not exist, instead of creating it.", section="Index"
     )
     prune: bool = setting(
-        False, "Delete every document of the index that no SOURCE holds.", section="Index"
+        False, "Delete documents of the index that no SOURCE contains.", section="Index"
     )
     no_compact: bool = NO_COMPACT
     include: tuple[str, ...] = setting(
         (),
-        "Of a folder, read only the files that a pattern as in .gitignore matches; files of other "
-        "kinds whose name or suffix it says, such as '*.log', as text; repeatable.",
+        "In folders, read only files that match PATTERN, in .gitignore syntax; repeatable. A "
+        "PATTERN such as '*.log' also reads files of other kinds, as text.",
         section="Input",
     )
     exclude: tuple[str, ...] = setting(
         (),
-        "Of a folder, leave out what a pattern as in .gitignore matches; repeatable.",
+        "In folders, skip what matches PATTERN, in .gitignore syntax; repeatable.",
         section="Input",
     )
     as_: tuple[str, ...] = setting(
         (),
-        "Read files as a kind that their names do not show, such as text='*.nfo' or "
-        "markdown='*.txt'; repeatable.",
+        "Read files that match PATTERN as this kind, such as text='*.nfo' or markdown='*.txt'; "
+        "repeatable.",
         section="Input",
     )
     archives: bool = setting(
@@ -82,7 +82,7 @@ class UpdateOptions:
     )
     dry_run: bool = setting(
         False,
-        "Print which files would be read and left out, and why; read and change nothing.",
+        "List the files that a run would read or skip, with the reason; change nothing.",
         section="Input",
     )
 
@@ -91,14 +91,14 @@ class UpdateOptions:
 @sources_argument
 @config_option
 @index_option
+@watch_option
 @Settings(
     "run",
     UpdateOptions,
-    "recreate existing prune no_compact include exclude as_ archives dry_run",
+    "prune recreate existing no_compact include exclude as_ archives dry_run",
     metavars={"include": "PATTERN", "exclude": "PATTERN", "as_": "KIND=PATTERN"},
 )
-@watch_option
-@ocr_option
+@ocr_option("Input")
 @document_options
 @index_options("on_long context language index_type", "overlap stemming stop_words memory")
 @encoder_options(MINILM, "layers pooling dtype", dtype="auto", automatic=True)
@@ -118,16 +118,16 @@ def index_command(
 ) -> None:
     """Add documents to an index, and create it if needed.
 
-    A SOURCE is a .jsonl, .csv, .tsv, .parquet or .txt file (a passage per line), gzipped or not.
-    Or it is a folder or file of text, Markdown, HTML, PDF, DOCX, PPTX, XLSX, OpenDocument, RTF,
-    EPUB, e-mail, notebooks or code (a document per file). Or it is a table of a SQLite database
-    (data.db::table), or - for standard input.
+    A SOURCE is a folder, a file, a table of a SQLite database (data.db::table), or - for standard
+    input. In a folder, each file becomes a document: text, Markdown, HTML, PDF, DOCX, PPTX, XLSX,
+    OpenDocument, RTF, EPUB, e-mail, notebooks or code. A .jsonl, .csv, .tsv, .parquet or .txt file
+    that you name holds one passage per line or row. Files may be gzipped.
 
-    Documents whose id is in the index are replaced; unchanged ones are not encoded again, and an
-    interrupted run resumes. Hidden files of a folder and those that .gitignore, .ignore or
-    .retrieverignore name are left out. The index remembers its sources, for `retriever refresh`.
-    Defaults are those of a new index; an existing one refuses another encoder, analyzer or search
-    structure.
+    A document replaces the stored document with the same id; unchanged documents are not encoded
+    again. Run the same command again to resume an interrupted run. Hidden files are skipped, and
+    files that .gitignore, .ignore or .retrieverignore exclude. The index remembers its sources for
+    `retriever refresh`. The defaults below hold for a new index. To give an existing index another
+    encoder, analyzer or search structure, use `retriever reindex`.
     """
     from retriever.errors import require_extra
     from retriever.index import Index

@@ -16,11 +16,11 @@ from cli.output.text import meta_lines, meta_summary, tell
 @index_option
 @json_option
 def info_command(folder: Location, as_json: bool) -> None:
-    """Show what an index holds and how it was made.
+    """Show the contents and settings of an index.
 
-    For each segment: its passages, size and search structure, why that structure was chosen, and
-    the recall@10 measured at each search effort. For the folder of a meta-embedding: its sources
-    and their weights.
+    Each segment has its passages, size and search structure, and the reason for that structure.
+    Approximate structures have a recall@10 for each search effort. For the folder of a
+    meta-embedding, the command shows its source encoders and their weights.
     """
     from retriever.encoders import is_folder_with, missing_settings
     from retriever.encoders.meta import read_folder

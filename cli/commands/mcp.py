@@ -26,7 +26,7 @@ from cli.service_options import host_option, indexes_argument, open_indexes, tok
     "port",
     type=click.IntRange(1, 65535),
     metavar="PORT",
-    help="Serve over HTTP at /mcp on this port instead of standard input and output.",
+    help="Port for HTTP at /mcp, instead of standard input and output.",
     section="Service",
 )
 @host_option("serve")
@@ -45,9 +45,10 @@ def mcp_command(
 ) -> None:
     """Serve indexes to agents over the Model Context Protocol.
 
-    The tools `search`, `get` and `status` read the indexes and change nothing. Each index has the
-    name of its folder, without .index, unless another NAME is given. Without INDEX, serves the
-    index that RETRIEVER_INDEX names, else .retriever. Ends with the client's input, or with Ctrl-C.
+    The tools `search`, `get` and `status` read the indexes and change nothing. An index has the
+    name of its folder, without .index, unless you give it another NAME. Without INDEX, `retriever
+    mcp` opens the index that RETRIEVER_INDEX names, else .retriever. The command ends at the end of
+    the client's input, or with Ctrl-C.
     """
     from importlib.metadata import version
 

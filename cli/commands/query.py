@@ -100,48 +100,50 @@ class QueryOptions:
 
     refresh: bool = setting(
         False,
-        "Read what has changed in the sources of the index before each answer.",
+        "Read changes in the sources of the index before each answer.",
         section="Index",
     )
     raw: bool = setting(
         False,
-        'Search for TEXT as it is: without it, documents must hold "an exact phrase" in quotation '
-        "marks, and those that hold a last -word are left out.",
+        'Search for TEXT as it is. Otherwise "quoted words" must occur as a phrase, and a -word '
+        "at the end excludes documents.",
         section="Search",
     )
     collapse: bool = setting(
-        False, "Fold hits that nearly repeat a better one into it.", section="Search"
+        False, "Merge hits that nearly repeat a better hit into that hit.", section="Search"
     )
     min_probability: float | None = setting(
         None,
-        "Print hits only if one of the first ten is relevant with at least this probability, as "
-        "`retriever calibrate` has learned it.",
+        "Print hits only if one of the first ten is relevant with at least this probability. Run "
+        "`retriever calibrate` first.",
         low=0,
         high=1,
         section="Search",
     )
     queries: str | None = setting(
         None,
-        "Answer every query of a file: .jsonl, .csv, .tsv, .txt (one per line), or - for "
+        "Answer every query in a .jsonl, .csv, .tsv or .txt file (one per line), or - for "
         "standard input.",
         section="Search",
     )
     rerank: Path | None = setting(
         None,
-        "Rank the best --depth hits again with this reranker: the folder of a trained one, or the "
-        "folder or hub id of a CrossEncoder of sentence-transformers.",
+        "Rank the best --depth hits again with a cross-encoder or a trained reranker. FOLDER is "
+        "its folder, or the hub id of a cross-encoder.",
         section="Ranking",
     )
     facets: tuple[str, ...] = setting(
         (),
-        "Count the documents that have each value of this metadata field; repeatable. Counts are "
-        "of the documents that pass the filter, and of those that share a term with the query.",
+        "Count the documents for each value of this metadata field; repeatable. One count covers "
+        "documents that pass the filter, the other those that also share a term with the query.",
         section="Search",
     )
-    explain: bool = setting(False, "Print a table of component scores and ranks.", section="Output")
-    full: bool = setting(False, "Print whole passages.", section="Output")
+    explain: bool = setting(
+        False, "Print the score and rank of each hit in each ranking.", section="Output"
+    )
+    full: bool = setting(False, "Print whole passages instead of excerpts.", section="Output")
     run: Path | None = setting(
-        None, "Write a TREC run instead of printing hits; needs --queries.", section="Output"
+        None, "Write a TREC run instead of printing hits; requires --queries.", section="Output"
     )
 
 
@@ -182,13 +184,13 @@ class QueryCommand(Command):
 @config_option
 @index_option
 @in_option
-@ocr_option
+@ocr_option("Other settings")
 @ranking_options("k mode alpha fusion depth recency sort")
 @where_option
 @Settings(
     "options",
     QueryOptions,
-    "refresh raw collapse min_probability queries rerank facets explain full run",
+    "refresh queries raw collapse facets min_probability rerank full explain run",
     metavars={
         "min_probability": "P",
         "queries": "FILE",
@@ -215,11 +217,11 @@ def query_command(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Rank the documents of an index for TEXT.
+    """Search an index or a folder for TEXT.
 
-    Without TEXT, at a terminal, asks for one query after another. Queries of a file are searched
-    for as they are, as with --raw. Higher scores are better; equal
-    ones are ordered by id. With --rerank, scores are the reranker's and have no fixed range.
+    Without TEXT, `retriever query` asks for queries at a terminal. Hits are sorted by score, the
+    highest first; equal scores are sorted by id. The queries of --queries are
+    searched as with --raw. With --rerank, scores are the reranker's and have no fixed range.
     """
     use_ocr_command(ocr)
     _refuse_conflicts(text, options, query_map)
@@ -254,7 +256,7 @@ def query_command(
 
 search_command = copy(query_command)
 search_command.name = "search"
-search_command.short_help = "The same as `retriever query`."
+search_command.short_help = "Do the same as `retriever query`."
 
 
 def _add_query_map_and_synonyms(

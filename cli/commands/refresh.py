@@ -17,20 +17,20 @@ from cli.output.text import say, say_earlier_terms, tell
 @option(
     "--prune",
     is_flag=True,
-    help="Delete the documents of sources that are missing as a whole, and forget these.",
+    help="Delete the documents of missing sources, and forget these sources.",
     section="Index",
 )
-@ocr_option
+@ocr_option("Input")
 @quiet_option
 @json_option
 def refresh_command(
     folder: Location, prune: bool, ocr: str | None, quiet: bool, as_json: bool
 ) -> None:
-    """Read again what has changed in the sources of an index.
+    """Update an index after its source files have changed.
 
-    An index remembers the files and folders that it was made of. Files that are new are added,
-    changed ones replaced, and the documents of those that are gone deleted. If a source is missing
-    as a whole, nothing is changed.
+    An index remembers the files and folders that it was made of. New files are added, changed files
+    replaced, and the documents of deleted files deleted. If a whole source is missing, nothing
+    changes.
     """
     from cli.output.progress import DocumentsRead, EncodingProgress, Stages, left_out_line
     from retriever.index import Index

@@ -44,11 +44,11 @@ def reindex_command(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Rebuild an index from its own documents, with another encoder.
+    """Rebuild an index from its documents with another encoder.
 
-    The old index serves searches until the new one is complete and replaces it. Settings that you
-    do not give stay as they are; with --model, those of the encoder are that model's own. An
-    interrupted run resumes when you run the same command again.
+    You can search the old index until the new index is complete and replaces it. Settings that you
+    do not give stay as they are. With --model, encoder settings are the defaults of that model. Run
+    the same command again to resume an interrupted run.
     """
     from retriever.index import Index, IndexingReport
     from retriever.index.sources.memory import memory_path

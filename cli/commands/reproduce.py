@@ -20,7 +20,7 @@ from cli.output.text import say
     type=click.Path(path_type=Path),
     envvar="RETRIEVER_DATA",
     metavar="FOLDER",
-    help="Folder that holds the data sets, each in a folder of its own.",
+    help="Folder of the data sets; each data set has its own folder.",
     show_default="$RETRIEVER_DATA",
     section="Input",
 )
@@ -28,7 +28,7 @@ from cli.output.text import say
     "--model",
     metavar="MODEL",
     shell_complete=complete_model,
-    help="Encoder, as in `retriever index`.",
+    help="Encoder; see `retriever index`.",
     show_default=MINILM,
     section="Encoder",
 )
@@ -37,8 +37,8 @@ from cli.output.text import say
     "--output",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Run the commands and write their reports below this folder; without it they are only "
-    "printed.",
+    help="Run the commands and write their reports below this folder. Without it, commands are "
+    "only printed.",
     section="Output",
 )
 def reproduce_command(
@@ -47,10 +47,10 @@ def reproduce_command(
     """Print or run the commands of the papers' tables.
 
     The published figures come first. PAPER is sbert-wk (Wang and Kuo 2020), bert-lc (Hosseini et
-    al. 2023), ma (Ma et al. 2019) or unsup (Takahashi and Bollegala 2022). TABLE is one of those
-    that are printed without --output, such as table-3; tables of times are benchmarks of the
-    repository. Existing reports are kept, so an interrupted run resumes; use one --output folder
-    per model.
+    al. 2023), ma (Ma et al. 2019) or unsup (Takahashi and Bollegala 2022). Without --output, the
+    command lists the tables, such as table-3. Benchmarks of the repository reproduce tables of
+    times. Existing reports are kept, so an interrupted run resumes. Use a separate --output folder
+    for each model.
     """
     from cli.output.results import ResultOptions
     from eval import experiments

@@ -46,51 +46,49 @@ class ServiceOptions:
     """Address, permissions and limits of the service."""
 
     port: int = setting(
-        8765, "Port to listen on; 0 takes a free one.", low=0, high=65_535, section="Service"
+        8765, "Port to listen on; 0 chooses a free port.", low=0, high=65_535, section="Service"
     )
     writable: bool = setting(
-        False, "Let clients add, replace and delete documents.", section="Service"
+        False, "Allow clients to add, replace and delete documents.", section="Service"
     )
     allow_host: tuple[str, ...] = setting(
         (),
-        "Host name under which clients reach the service, besides localhost and IP addresses; "
+        "Host name that clients may use for the service, besides localhost and IP addresses; "
         "repeatable.",
         section="Service",
     )
     cors: tuple[str, ...] = setting(
         (),
-        "Let web pages of this origin call the service, such as https://example.org; repeatable.",
+        "Allow web pages of this origin to call the service, such as https://example.org; "
+        "repeatable.",
         section="Service",
     )
     root_path: str = setting(
         "",
-        "Path below which a proxy serves this, such as /search of https://example.org/search/; the "
-        "proxy may take it off or not.",
+        "Path below which a proxy serves this service, such as /search. The proxy may keep or "
+        "remove it.",
         section="Service",
     )
     open_files: bool = setting(
         False,
-        "Let browsers on this machine open the files of documents; needs a --host of this machine "
-        "alone.",
+        "Let browsers on this machine open the files of documents; requires a --host of this "
+        "machine.",
         section="Service",
     )
     rerank: Path | None = setting(
         None,
-        "Reranker for requests that ask for it, as of `retriever query`.",
+        "Reranker for requests that ask for it; see `retriever query`.",
         section="Ranking",
     )
     any_model: bool = setting(
         False,
-        "Answer requests for embeddings and reranking that name an unknown model by the first "
-        "index.",
+        "Answer embedding and reranking requests for an unknown model with the first index.",
     )
-    max_k: int = setting(1_000, "Maximum number of hits of a query.", low=1)
+    max_k: int = setting(1_000, "Maximum number of hits per query.", low=1)
     max_upload: int = setting(256, "Maximum size of an upload of documents in MiB.", low=1)
-    timeout: float = setting(
-        30.0, "Time in seconds after which a request is given up.", low=0, low_open=True
-    )
+    timeout: float = setting(30.0, "Maximum time of a request in seconds.", low=0, low_open=True)
     queue: int = setting(
-        1_024, "Maximum number of queries that wait; more are refused with status 503.", low=1
+        1_024, "Maximum number of waiting queries; further queries get status 503.", low=1
     )
 
     def settings(self, token: str) -> ServiceSettings:
@@ -140,11 +138,11 @@ def serve_command(
 ) -> None:
     """Serve indexes over HTTP, with a search page.
 
-    The page is at /, and a description for programs at /openapi.json. Each index has the name of
-    its folder, without .index, unless another NAME is given; the first one is the default. Without
-    INDEX, serves the index that RETRIEVER_INDEX names, else .retriever. Documents that any process
-    adds are found by the next query. Ctrl-C and SIGTERM stop the service once running requests end,
-    or after 30 seconds.
+    Open the address in a browser to search; programs find a description at /openapi.json. An index
+    has the name of its folder, without .index, unless you give it another NAME. The first index is
+    the default. Without INDEX, `retriever serve` opens the index that RETRIEVER_INDEX names, else
+    .retriever. Each query sees the documents that any process has added. Ctrl-C and SIGTERM stop
+    the service after running requests end, at most 30 seconds later.
     """
     from retriever.errors import require_extra
     from retriever.search import load_reranker

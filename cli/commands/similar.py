@@ -27,7 +27,7 @@ from cli.output.text import say
 @index_option
 @ranking_options("k mode", leave_out=("recall",))
 @where_option
-@option("--full", is_flag=True, help="Print whole passages.", section="Output")
+@option("--full", is_flag=True, help="Print whole passages instead of excerpts.", section="Output")
 @json_option
 def similar_command(
     place: str,
@@ -38,10 +38,10 @@ def similar_command(
     full: bool,
     as_json: bool,
 ) -> None:
-    """Rank the documents that are most like one of the index.
+    """Find documents that are similar to a document of the index.
 
-    ID is the id of a hit, or its place as `retriever query` shows it, such as `notes.md:120-141`:
-    the passage that begins there is compared. Nothing is encoded.
+    ID is the id of a document or a place that `retriever query` prints, such as `notes.md:120-141`.
+    The passage that begins there is the query. Its stored vector is used; nothing is encoded.
     """
     from cli.output.hits import hit_text
     from retriever.documents import find_part

@@ -18,9 +18,9 @@ from cli.output.text import counted, tell
 def snapshot_command(target: Path, folder: Location, quiet: bool, as_json: bool) -> None:
     """Copy an index into the new folder DIR, and verify the copy.
 
-    Other programs can read and write the index meanwhile. On the same disk the two share the files
-    that never change, so that a copy takes little more room than the documents; on another disk
-    all files are copied.
+    Other programs can read and write the index during the copy. On the same disk, both indexes
+    share the files that never change. The copy then takes little more room than the documents. On
+    another disk all files are copied.
     """
     from cli.output.progress import Stages
     from retriever import snapshot_index

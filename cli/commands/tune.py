@@ -45,8 +45,8 @@ _ONLY_TUNE = {"tuned.toml", "values.csv"}
             "-m",
             "--measure",
             metavar="NAME",
-            help="What settings are chosen by: AP, RR, nDCG, each with or without @k, P@k, R@k or "
-            "Success@k.",
+            help="Measure that chooses settings: AP, RR or nDCG, each with or without @k, or P@k, "
+            "R@k or Success@k.",
             show_default="nDCG@10; AP where each question has candidates",
             section="Ranking",
         ),
@@ -56,15 +56,14 @@ _ONLY_TUNE = {"tuned.toml", "values.csv"}
             "encoders",
             multiple=True,
             metavar="MODEL[::KEY=VALUE...]",
-            help="Encoder to choose from; the first one is that of the defaults. May be repeated.",
+            help="Encoder to try; the first encoder belongs to the defaults. Repeatable.",
             show_default=MINILM,
             section="Encoder",
         ),
         option(
             "--rerank",
             metavar="FOLDER",
-            help="A cross-encoder to try: the folder of a trained one, or the folder or hub id of "
-            "a CrossEncoder of sentence-transformers.",
+            help="Cross-encoder to try: its folder, or its hub id.",
             section="Ranking",
         ),
     ],
@@ -83,16 +82,17 @@ def tune_command(
     resampling: Resampling,
     results: ResultOptions,
 ) -> None:
-    """Choose the settings of encoder, passages, BM25 and fusion that are best on DATA.
+    """Choose the best settings of encoder, passages, BM25 and fusion.
 
-    DATA is a folder of questions in any form that `eval qa` reads, or a corpus or an index, with
-    --queries and --qrels or without: then questions are made from the documents.
+    DATA is a folder of questions in any format that `eval qa` reads, or a corpus or an index. For a
+    corpus or an index, give questions with --queries and --qrels; otherwise the command makes
+    questions from the documents.
 
-    Every gain is measured on questions that no choice has seen. tuned.toml in the folder of
-    --output has the best settings, simplest.toml those with the fewest changes that are no worse;
-    `index`, `query` and `serve` take either with --config. A file is written only if its gain is
-    significant (p < 0.05); otherwise the report says to keep the defaults, as is normal with fewer
-    than 300 questions.
+    The command measures every gain on questions that chose no setting. In the folder of --output,
+    tuned.toml has the best settings. simplest.toml has the fewest changes that are no worse.
+    `index`, `query` and `serve` read either file with --config. The command writes a file only if
+    its gain is significant (p < 0.05). Otherwise the report says to keep the defaults, as is normal
+    with fewer than 300 questions.
     """
     from eval import tune
     from retriever.files import check_output

@@ -16,10 +16,10 @@ from cli.output.text import say
 @index_option
 @json_option
 def verify_command(folder: Location, as_json: bool) -> None:
-    """Check that an index is intact.
+    """Check an index for damage.
 
-    Compares every file with its checksum, and documents, passages and segments with each other.
-    Prints a line for each problem; the exit code is 3 if there is one.
+    The command compares every file with its checksum, and documents, passages and segments with
+    each other. It prints a line for each problem; then the exit code is 3.
     """
     from retriever import open_store, remains
     from retriever.search.opened import uncounted_passages, verify_index

@@ -67,9 +67,9 @@ class BM25Settings(Checked):
         ConfigError: a value is out of range.
     """
 
-    variant: BM25Variant = setting("lucene", "BM25: formula.")
+    variant: BM25Variant = setting("lucene", "Formula of BM25.")
     k1: float = setting(1.2, "BM25: saturation of term frequency.", low=0)
-    b: float = setting(0.75, "BM25: normalization by passage length.", low=0, high=1)
+    b: float = setting(0.75, "BM25: strength of normalization by passage length.", low=0, high=1)
     delta: float | None = setting(None, "BM25: constant in favor of long passages.", low=0)
     epsilon: float = setting(
         0.25, "BM25: share of the mean idf that replaces a negative idf.", low=0

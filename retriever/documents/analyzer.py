@@ -119,7 +119,10 @@ class AnalyzerSettings:
     """
 
     language: str = setting(
-        AUTO, "Language of the texts, none, or auto for that of each text.", section="BM25"
+        AUTO,
+        "Language of the texts. auto detects it for each text; none turns stemming and stop "
+        "words off.",
+        section="BM25",
     )
     stemming: bool = setting(True, "Reduce words to their stems.")
     stop_words: bool = setting(True, "Drop stop words such as `the` and `of`.")

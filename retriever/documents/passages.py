@@ -97,13 +97,11 @@ class PassageSettings(Checked):
         "A text beyond the encoder's window: split into passages, or cut.",
         section="Index",
     )
-    overlap: int = setting(
-        48, "Maximum number of word pieces that neighboring passages share.", low=0
-    )
+    overlap: int = setting(48, "Maximum number of tokens that neighboring passages share.", low=0)
     context: Context = setting(
         "headings",
-        "What the encoder and BM25 read before a passage: its title, that and the headings above "
-        "it, or none.",
+        "Text that the encoder and BM25 read before each passage: its title, its title and "
+        "headings, or nothing.",
         section="Index",
     )
     structure: bool = field(default=True, compare=False)

@@ -148,34 +148,34 @@ class EncoderSettings:
         default_text=DEFAULT_MODEL,
     )
     static: Static | None = open_setting(
-        "Combine word vectors this way instead of running a model, whose input embeddings are "
-        "the word vectors.",
+        "Combine word vectors this way instead of running a model. The word vectors are the input "
+        "embeddings of the model.",
         default_text="run the model",
         source="SIF: Arora et al. 2017; uSIF: Ethayarajh 2018; p-mean: Rücklé et al. 2018",
     )
     layers: str | None = open_setting(
-        "Hidden states to use: last, last4, all, 0,6 or 1..4; 0 is the embedding output, -1 the "
-        "last layer.",
+        "Hidden states to use: last, last4, all, or numbers such as 0,6 or 1..4. 0 is the "
+        "embedding output, -1 the last layer.",
         meaning="last",
         source="Hosseini et al. 2023",
         section=TRANSFORMER,
     )
     fusion: Fusion | None = open_setting(
-        "How the vectors of the layers become one: their mean, the maximum of each component, "
-        "their concatenation in the order of layers, or SBERT-WK, which weights layers and words.",
+        "How the vectors of the layers become one vector: mean, maximum per component, or "
+        "concatenation in layer order. sbert-wk weights layers and words.",
         meaning="mean",
         source="concat: Ma et al. 2019; sbert-wk: Wang and Kuo 2020",
         section=TRANSFORMER,
     )
     pooling: Pooling | None = open_setting(
-        "How the vectors of the word pieces become one.",
+        "How token vectors become one vector.",
         meaning="mean",
         default_text="the model's own",
         source="Ma et al. 2019",
         section=TRANSFORMER,
     )
     special_tokens: SpecialTokens | None = open_setting(
-        "Include [CLS] and [SEP] in pooling, or not.", meaning="keep", section=TRANSFORMER
+        "Include [CLS] and [SEP] in pooling, or drop them.", meaning="keep", section=TRANSFORMER
     )
     head: bool | None = open_setting(
         "Apply the model's own pooler or projection after pooling.",
@@ -185,11 +185,11 @@ class EncoderSettings:
         section=TRANSFORMER,
     )
     normalize: bool | None = open_setting(
-        "Scale vectors to length 1; without it search ranks by inner product.", meaning=True
+        "Scale vectors to length 1; otherwise search ranks by inner product.", meaning=True
     )
     dimensions: int | None = open_setting(
-        "Number of first components of each vector to keep, before it is scaled to length 1; for "
-        "models that were trained for it.",
+        "Number of leading components of each vector to keep, before scaling to length 1. The "
+        "model must be trained for this.",
         low=1,
         high=GREATEST,
         default_text="all of them",
@@ -202,24 +202,24 @@ class EncoderSettings:
         "Text put before each passage.", meaning="", default_text="the model's own"
     )
     max_length: int | None = open_setting(
-        "Window in word pieces, special tokens and prompt included.",
+        "Window in tokens, including special tokens and prompt.",
         low=SHORTEST_WINDOW,
         high=GREATEST,
         default_text="the model's own",
     )
     backend: Backend | None = open_setting(
-        "What runs the model; auto takes the fastest that is installed.",
+        "Library that runs the model; auto takes the fastest installed library.",
         meaning="auto",
         section=COMPUTING,
     )
     dtype: AskedDtype | None = open_setting(
-        "Number format of the computation; auto is bfloat16 where the processor multiplies it; "
-        "int8 needs OpenVINO.",
+        "Number format of the computation. auto is bfloat16 if the processor computes in it; int8 "
+        "needs OpenVINO.",
         meaning="float32",
         section=COMPUTING,
     )
     wk_preset: WKPreset | None = open_setting(
-        "SBERT-WK: as in the paper or as in the released code.",
+        "SBERT-WK: follow the paper or the released code.",
         default_text="paper",
         source="Wang and Kuo 2020",
         section=SBERT_WK,
@@ -233,7 +233,7 @@ class EncoderSettings:
         section=SBERT_WK,
     )
     start_layer: int | None = open_setting(
-        "SBERT-WK: lowest hidden state that is fused.",
+        "SBERT-WK: lowest hidden state to fuse.",
         low=0,
         high=GREATEST,
         default_text="a third of the depth",
@@ -261,7 +261,7 @@ class EncoderSettings:
         section=SBERT_WK,
     )
     wk_layers: WKLayers | None = open_setting(
-        "SBERT-WK: weights of layers; last reads the last layer alone.",
+        "SBERT-WK: weights of layers; last uses only the last layer.",
         meaning="weighted",
         source=_WK + "Table VII",
         section=SBERT_WK,

@@ -49,7 +49,7 @@ class FusionSettings:
 
     method: FusionMethod = setting(
         "convex",
-        "How hybrid combines the two: weighted scores, or reciprocal ranks.",
+        "How hybrid combines the rankings: by weighted scores or by reciprocal ranks.",
         section="Ranking",
     )
     alpha: float | None = setting(
@@ -61,9 +61,11 @@ class FusionSettings:
         section="Ranking",
     )
     normalization: Normalization = setting(
-        "min-max", "How convex fusion scales scores before it weights them."
+        "min-max", "How convex fusion scales scores before it adds them."
     )
-    rrf_k: float = setting(60.0, "Constant of rrf.", low=0, low_open=True)
+    rrf_k: float = setting(
+        60.0, "Constant of rrf: rank r contributes 1 / (constant + r).", low=0, low_open=True
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -133,8 +135,7 @@ class SearchSettings(Checked):
     k: int = setting(10, "Maximum number of hits.", low=1, section="Search")
     depth: int = setting(
         100,
-        "Number of candidate passages that hybrid takes from each component, and of hits that a "
-        "reranker ranks.",
+        "Number of passages that hybrid takes from each ranking, and number of hits to rerank.",
         low=1,
         section="Ranking",
     )
@@ -142,7 +143,7 @@ class SearchSettings(Checked):
     bm25: BM25Settings = field(default_factory=BM25Settings)
     recall: float | None = setting(
         None,
-        "Minimum recall@10 of approximate search, as measured when the search structure was built.",
+        "Minimum recall@10 of approximate search, as measured for the search structure.",
         low=0,
         high=1,
         low_open=True,
@@ -153,11 +154,13 @@ class SearchSettings(Checked):
         'Search for the query as it is; otherwise `"an exact phrase"` must be in a document, and a '
         "document with a last `-word` is no hit.",
     )
-    collapse: bool = setting(False, "Fold hits that nearly repeat a better one into it.")
+    collapse: bool = setting(
+        False, "Show hits that nearly repeat a better hit only below that hit."
+    )
     recency: float | None = setting(
         None,
-        "Prefer newer documents: at this age in days, a quarter of the score is lost, and never "
-        "more than half.",
+        "Prefer newer documents. At this age in days, a hit loses a quarter of its score; no hit "
+        "loses more than half.",
         low=0,
         low_open=True,
         default_text="off",
@@ -165,13 +168,13 @@ class SearchSettings(Checked):
     )
     date_field: str | None = setting(
         None,
-        "Metadata field with the date of a document, for recency and the order by date.",
+        "Metadata field with the date of a document, for --recency and --sort date.",
         default_text="date, else modified",
         section="Ranking",
     )
     sort: Literal["score", "date"] = setting(
         "score",
-        "Order of the hits: by score, or the best --depth with the newest first.",
+        "Order of the hits: by score, or the best --depth hits by date, the newest first.",
         section="Ranking",
     )
 

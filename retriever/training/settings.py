@@ -15,7 +15,9 @@ Interaction = Literal["bilinear", "concat", "uv"]
 Precision = Literal["auto", "float32", "bfloat16"]
 # Parts of a pair that a head reads, by interaction.
 PARTS = {"bilinear": ("product",), "concat": ("u", "v"), "uv": ("u", "v", "product", "distance")}
-_MARGIN = "Margin of the hinge loss. The paper's is 0, for which a constant scorer has no loss."
+_MARGIN = (
+    "Margin of the hinge loss. The paper's margin is 0, which gives a constant scorer no loss."
+)
 
 
 def trained_layers(train: str) -> int | None:
@@ -32,9 +34,9 @@ class SamplingSettings:
 
     negatives: NegativeSource = setting(
         "pool",
-        "Source of negatives: pool (the question's candidates), random (all passages), hard (those "
-        "that BM25 ranks highest) or, for encoders, batch (only passages of the other questions of "
-        "a step).",
+        "Source of negatives: pool (candidates of the question), random (all passages) or hard "
+        "(passages that BM25 ranks highest). For encoders also batch (passages of the other "
+        "questions of a step).",
         section="Training",
     )
     count: int | None = setting(
@@ -76,17 +78,20 @@ class FineTuningSettings:
 
     train: str = setting(
         "full",
-        "Weights to train: all but the word embeddings, or those of the last N layers.",
+        "Weights to train: all except the word embeddings, or the last N layers.",
         section="Training",
     )
     epochs: int = setting(3, "Maximum number of epochs.", low=1, section="Training")
     patience: int = setting(
-        2, "Stop after this many epochs in a row that are not kept.", low=1, section="Training"
+        2,
+        "Stop after this many epochs in a row without an epoch to keep.",
+        low=1,
+        section="Training",
     )
     tolerance: float = setting(
         0.02,
-        "Keep the last epoch whose dev score (0 to 1) is at most this much below the best before "
-        "it.",
+        "Keep the last epoch whose dev score (0 to 1) is at most this much below the best earlier "
+        "epoch.",
         low=0,
     )
     learning_rate: float = setting(
@@ -96,13 +101,12 @@ class FineTuningSettings:
         1e-3, "Learning rate of the layers on top of the transformer.", low=0
     )
     weight_decay: float = setting(0.01, "Weight decay of matrices.", low=0)
-    warmup: float = setting(
-        0.1, "Share of the steps during which the learning rates rise.", low=0, high=1
-    )
-    clip: float = setting(1.0, "Norm that gradients are clipped to.", low=0, low_open=True)
+    warmup: float = setting(0.1, "Share of the steps with rising learning rates.", low=0, high=1)
+    clip: float = setting(1.0, "Maximum norm of gradients.", low=0, low_open=True)
     averaging: float = setting(
         0.95,
-        "Decay of the moving average of the weights, which is kept; 0 keeps the last weights.",
+        "Decay of the moving average of the weights, which is the result; 0 keeps the last "
+        "weights.",
         low=0,
         high=1,
         high_open=True,
@@ -110,12 +114,12 @@ class FineTuningSettings:
     train_word_embeddings: bool = setting(False, "Train the word embeddings too.")
     precision: Precision = setting(
         "auto",
-        "Number format of products in training; auto is bfloat16 where the processor is faster "
-        "with it.",
+        "Number format of products in training. auto is bfloat16 if the processor is faster with "
+        "it.",
     )
     seed: int = setting(
         0,
-        "Random seed of first weights, dropout, what is drawn and the order of examples.",
+        "Random seed of initial weights, dropout, samples and the order of examples.",
         low=0,
         section="Training",
     )
@@ -131,7 +135,7 @@ class EncoderTrainingSettings(FineTuningSettings):
 
     tolerance: float = setting(
         0.0,
-        "Keep the last epoch whose dev score is at most this much below the best before it.",
+        "Keep the last epoch whose dev score is at most this much below the best earlier epoch.",
         low=0,
     )
     learning_rate: float = setting(
@@ -148,7 +152,7 @@ class EncoderTrainingSettings(FineTuningSettings):
         20.0, "Factor of the cosines in the softmax of mnr.", low=0, low_open=True
     )
     max_length: int = setting(
-        128, "Window in word pieces during training; the encoder keeps its own window.", low=8
+        128, "Maximum number of tokens during training; the encoder keeps its own window.", low=8
     )
     margin: float = setting(0.2, "Margin of the hinge loss.", low=0, low_open=True)
     sampling: SamplingSettings = field(
@@ -197,7 +201,8 @@ class HeadSettings(Checked):
     dropout: float = setting(0.1, "Dropout of the hidden layer.", low=0, high=1, high_open=True)
     initial: Literal["cosine", "random"] = setting(
         "cosine",
-        "Initial weights: those that score as the cosine, where the head can, or random ones.",
+        "Initial weights: weights that score as the cosine, if the head has them, or random "
+        "weights.",
     )
 
     @property
@@ -219,7 +224,7 @@ class HeadTrainingSettings:
     patience: int = setting(5, "Stop after this many epochs without a better dev AP.", low=1)
     learning_rate: float = setting(1e-3, "Learning rate of Adam.", low=0)
     weight_decay: float = setting(
-        0.01, "Strength with which weights are pulled to their initial values.", low=0
+        0.01, "Strength of the pull of weights to their initial values.", low=0
     )
     margin: float = setting(1.0, _MARGIN, low=0)
     seed: int = setting(0, "Random seed of weights, dropout and the order of questions.", low=0)

@@ -30,7 +30,8 @@ class ListOptions:
 
     top: int = setting(
         5,
-        "Number of queries to list per run and measure on which it differs most from the baseline.",
+        "Number of queries to list per run and measure: those with the largest difference from "
+        "the baseline.",
         low=0,
     )
     without_positive: Literal["exclude", "count"] = WITHOUT_POSITIVE
@@ -57,9 +58,9 @@ def compare_command(
 ) -> None:
     """Score each RUN (TREC format), and compare it with the baseline.
 
-    For each measure: means with 95% intervals, the difference from the baseline with its own, and
-    the p-value of a paired randomization test with Holm's correction over the runs. A query that is
-    missing from a run counts as zero.
+    The report has, for each measure, the means and the differences from the baseline with 95%
+    confidence intervals. It also has the p-value of a paired randomization test with Holm's
+    correction over the runs. A query that is missing from a run counts as zero.
     """
     from eval import compare
 

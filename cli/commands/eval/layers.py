@@ -20,7 +20,7 @@ from eval.settings import LayerSearchSettings
     "--test",
     type=DataSet(),
     metavar="FILE",
-    help="File of scored pairs to test the choice on.",
+    help="File of scored pairs to test the chosen set on.",
     section="Input",
 )
 @Settings("search", LayerSearchSettings, "split test_split objective max_layers protocol")
@@ -33,12 +33,13 @@ def layers_command(
     encoder: EncoderOptions,
     results: ResultOptions,
 ) -> None:
-    """Average every set of hidden states as in BERT-LC, and report the best.
+    """Find the best set of hidden states to average (BERT-LC).
 
-    DATA is a file of scored pairs (TSV, CSV or JSONL with score, sentence1 and sentence2), or a
-    folder of questions with candidates, in any form that `eval qa` reads; with --protocol paper
-    the folder of a similarity test, of which all splits are merged, or several files of pairs.
-    ::head=yes in --model searches with the model's head after the mean, more slowly.
+    DATA is a file of scored pairs (TSV, CSV or JSONL with score, sentence1 and sentence2). It can
+    also be a folder of questions with candidates, in any format that `eval qa` reads. With
+    --protocol paper, DATA is the folder of a similarity test, whose splits are merged, or several
+    files of pairs. With ::head=yes in --model, the search includes the model's head after the mean,
+    and is slower.
     """
     from eval import search_layers
 

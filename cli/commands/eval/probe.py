@@ -33,10 +33,11 @@ def probe_command(
     resampling: Resampling,
     results: ResultOptions,
 ) -> None:
-    """Train a classifier to predict length, words, tense, ... from the vectors of encoders.
+    """Predict sentence properties, such as length, from embeddings.
 
-    DATASET is a file of a probing task in SentEval's form: one of its ten, one that `retriever make
-    probing` writes, or your own. The dev split chooses the strength of regularization.
+    DATASET is a file of a probing task in SentEval's format: a task of SentEval, a file of
+    `retriever make probing`, or your own. The command trains a classifier on it. The dev split
+    chooses the strength of regularization.
     """
     from eval import score_probing
 

@@ -40,15 +40,16 @@ class RunOptions:
 
     split: str = setting("test", "Split to rank.", section="Input")
     cross_seeds: int = setting(
-        1, "Number of times that each cross-encoder is fine-tuned.", low=1, section="Training"
+        1, "Number of fine-tuning runs of each cross-encoder.", low=1, section="Training"
     )
     top: int = setting(
         3,
-        "Number of questions to list per system on which it differs most from the baseline.",
+        "Number of questions to list per system: those with the largest difference from the "
+        "baseline.",
         low=0,
         section="Output",
     )
-    seeds: int = setting(3, "Number of times that each head is trained.", low=1)
+    seeds: int = setting(3, "Number of training runs of each head.", low=1)
     without_positive: Literal["exclude", "count"] = WITHOUT_POSITIVE
 
 
@@ -64,10 +65,10 @@ class RunOptions:
     default=_SYSTEMS,
     show_default=",".join(_SYSTEMS),
     metavar="NAME[,NAME...]",
-    help="Systems: bm25, rank-bm25, cosine, hybrid[:WEIGHT|tuned|rrf], concat[:linear|mlp], "
-    "bilinear or uv[:linear|mlp[:random]], cross-encoder[:ensemble][:hybrid]; @ENCODER "
-    "after one that uses an encoder names another; the folder of a saved reranker; a TREC run; "
-    "all; or heads: every head, also from random initial weights. May be repeated.",
+    help="System: bm25, rank-bm25, cosine, hybrid[:WEIGHT|tuned|rrf], concat[:linear|mlp], "
+    "bilinear or uv[:linear|mlp[:random]], or cross-encoder[:ensemble][:hybrid]. It can also "
+    "be the folder of a saved reranker, a TREC run, all, or heads (every head, also with "
+    "random initial weights). Add @ENCODER to name another encoder. Repeatable.",
     section="Ranking",
 )
 @query_map_option
@@ -92,11 +93,11 @@ def qa_command(
     resampling: Resampling,
     results: ResultOptions,
 ) -> None:
-    """Rank the candidates of each question of DATASET with several systems.
+    """Compare systems that rank the candidates of questions.
 
-    DATASET is a folder in the project's own form or in that of WikiPassageQA, InsuranceQA,
+    DATASET is a folder in the project's own format or in the format of WikiPassageQA, InsuranceQA,
     Quasar-T, SearchQA, WikiQA, TrecQA, BEIR, MS MARCO or TREC. Heads and cross-encoders are trained
-    on its training split; epochs and weights are chosen on its dev split. Systems are compared by
+    on its training split. The dev split chooses epochs and weights. The report has confidence
     intervals and paired tests.
     """
     from eval import QASettings, rank_systems

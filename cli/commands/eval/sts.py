@@ -21,8 +21,7 @@ from eval.settings import RelatednessSettings, Resampling, STSSettings
 @option(
     "--supervised",
     is_flag=True,
-    help="SentEval's protocol for STS-B and SICK-R: train a softmax layer on the pairs of each "
-    "set.",
+    help="Train a softmax layer on the pairs of each set, as SentEval does for STS-B and SICK-R.",
     section="Training",
 )
 @Settings("training", RelatednessSettings)
@@ -37,11 +36,11 @@ def sts_command(
     resampling: Resampling,
     results: ResultOptions,
 ) -> None:
-    """Correlate the cosines of encoders with human scores of similarity.
+    """Correlate cosine similarities with human similarity scores.
 
-    DATASET is the folder of a test (STS12 to STS16, STS-B or SICK-R; its form is detected), or a
-    file of scored pairs. Reports Spearman's and Pearson's correlations with intervals and paired
-    tests.
+    DATASET is the folder of a test, or a file of scored pairs. Tests are STS12 to STS16, STS-B and
+    SICK-R; the command detects the format. The report has Spearman's and Pearson's correlations
+    with confidence intervals and paired tests.
     """
     from eval import score_sts
 

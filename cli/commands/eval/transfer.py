@@ -54,14 +54,14 @@ class ProtocolOptions:
     )
     layers_search: bool = setting(
         False,
-        "Choose the layers to average as in BERT-LC, on divisions of the training examples, and "
-        "compare them with the last layer, the last four and random ones.",
+        "Choose the layers to average as in BERT-LC, on divisions of the training examples. "
+        "Compare them with the last layer, the last four and random layers.",
         section="Scoring",
     )
     train_share: str = setting(
         "1",
-        "Share of the training examples of each division that --layers-search chooses and learns "
-        "on, such as 0.25 or 1/4. Several, with commas between, are drawn as a curve.",
+        "Share of the training examples in each division for --layers-search, such as 0.25 or "
+        "1/4. Several shares, separated by commas, are drawn as a curve.",
         section="Training",
     )
 
@@ -90,10 +90,10 @@ def transfer_command(
     resampling: Resampling,
     results: ResultOptions,
 ) -> None:
-    """Train and test a classifier on the vectors of encoders.
+    """Train and test a classifier on sentence embeddings.
 
-    DATASET is the folder of a task (MR, CR, SUBJ, MPQA, SST, TREC, MRPC, ...; its form is
-    detected), or its one file.
+    DATASET is the folder of a task, or its only file. Tasks are MR, CR, SUBJ, MPQA, SST, TREC, MRPC
+    and more; the command detects the format.
     """
     from eval import score_transfer
 

@@ -39,10 +39,11 @@ def layers_command(
     encoder: EncoderOptions,
     results: ResultOptions,
 ) -> None:
-    """Show the mean cosine between every two hidden states of a word piece.
+    """Show the mean cosine between the hidden states of a token.
 
-    Reads the documents of SOURCE..., and shows the mean and spread of each offset diagonal too
-    (SBERT-WK, Fig. 1). Hidden state 0 is the embedding output.
+    The command reads the documents of SOURCE... and compares every two hidden states. It also shows
+    the mean and spread of each offset diagonal (SBERT-WK, Fig. 1). Hidden state 0 is the embedding
+    output.
     """
     from eval import inspect_layers
 

@@ -16,11 +16,11 @@ from retriever.settings import Setting
 @click.argument("words", nargs=-1, metavar="[COMMAND]...")
 @json_option
 def settings_command(words: tuple[str, ...], as_json: bool) -> None:
-    """List settings by their keys, with values, default, meaning and source.
+    """List settings with their values, default, meaning and source.
 
-    Without COMMAND, settings of encoders. They follow the model in --model, as in
-    all-MiniLM-L6-v2::layers=0,6::pooling=cls. With COMMAND, such as `train encoder`, those that the
-    command takes with --set.
+    Without COMMAND, the command lists settings of encoders. They follow the model in --model, as in
+    all-MiniLM-L6-v2::layers=0,6::pooling=cls. With COMMAND, such as `train encoder`, it lists the
+    settings for --set.
     """
     from retriever.encoders import encoder_keys
 

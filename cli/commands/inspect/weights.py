@@ -17,7 +17,7 @@ from cli.output.text import say
     "--unit",
     type=click.Choice(["word", "piece"]),
     default="word",
-    help="Show whole words or word pieces.",
+    help="Show whole words, or word pieces as the tokenizer makes them.",
     section="Output",
 )
 @encoder_options(MINILM)
@@ -28,9 +28,9 @@ def weights_command(
     encoder: EncoderOptions,
     results: ResultOptions,
 ) -> None:
-    """Show the weight of each word of TEXT in its SBERT-WK vector; the weights sum to 1.
+    """Show the weight of each word of TEXT in its SBERT-WK vector.
 
-    Each word is followed by its weight. --json adds the weights of the layers in each word.
+    The weights sum to 1. With --json, each word also has the weights of the layers.
     """
     from eval import inspect_weights
 

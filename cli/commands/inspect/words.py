@@ -18,7 +18,7 @@ class WordOptions(ReadOptions):
     """Choice of the words to show."""
 
     min_count: int = setting(5, "Minimum number of occurrences of a word.", low=1)
-    top: int = setting(20, "Maximum number of words to show in each group.", low=1)
+    top: int = setting(20, "Maximum number of words in each group.", low=1)
 
 
 @click.command("words", cls=Command)
@@ -34,10 +34,11 @@ def words_command(
     encoder: EncoderOptions,
     results: ResultOptions,
 ) -> None:
-    """Show the words of SOURCE... whose adjacent-layer cosines vary least, moderately and most.
+    """Show which words change most and least between layers.
 
-    Words are in lower case. The vector of a word is the mean over its pieces, its variance the mean
-    over its occurrences (SBERT-WK, Table I).
+    The groups are the words of SOURCE... whose adjacent-layer cosines vary least, moderately and
+    most. Words are in lower case. The vector of a word is the mean over its tokens. Its variance is
+    the mean over its occurrences (SBERT-WK, Table I).
     """
     from eval import inspect_words
 

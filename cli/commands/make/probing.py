@@ -30,8 +30,8 @@ _BLOCK = 1_000
     "--task",
     type=click.Choice([*PROBING_TASKS, "all"]),
     default="all",
-    help="sentlen: length in six bins. wc: which of many words. bshift: whether two words are "
-    "swapped.",
+    help="sentlen: length in six bins. wc: which of many words occurs. bshift: whether two words "
+    "are swapped.",
     section="Output",
 )
 @output_folder("Folder for sentence_length.txt, word_content.txt and bigram_shift.txt.")
@@ -45,11 +45,11 @@ def probing_command(
     settings: ProbingSettings,
     results: ResultOptions,
 ) -> None:
-    """Make probing sets in SentEval's form from the sentences of SOURCE.
+    """Make probing sets in SentEval's format from SOURCE.
 
-    SOURCE is read as `retriever index` reads it; each text of 5 to 28 tokens is a sentence. The
-    sets have 100,000 training sentences and twice 10,000 others, balanced over the labels, as
-    published; a smaller corpus gives fewer, in the same ratio.
+    The command reads SOURCE as `retriever index` does; each text of 5 to 28 tokens is a sentence.
+    The sets have 100,000 training sentences and twice 10,000 for dev and test, balanced over the
+    labels, as published. A smaller corpus gives fewer sentences in the same ratio.
     """
     from eval import make_probing
 

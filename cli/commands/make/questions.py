@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     "kinds",
     type=click.Choice(QUESTION_KINDS),
     multiple=True,
-    help="What to make questions of; may be repeated.",
+    help="Part of documents that becomes a question; repeatable.",
     show_default="all",
     section="Output",
 )
-@output_folder("New folder for the corpus to search, the questions and their judgments.")
+@output_folder("New folder for the corpus, the questions and their judgments.")
 @Settings("settings", MadeQuestionSettings, "questions")
 @result_options()
 def questions_command(
@@ -44,11 +44,11 @@ def questions_command(
     settings: MadeQuestionSettings,
     results: ResultOptions,
 ) -> None:
-    """Make a question set from SOURCE alone, where nobody has judged what answers what.
+    """Make questions and judgments from the documents of SOURCE.
 
-    SOURCE is an index, or anything that `retriever index` reads. Titles, headings and sentences
-    of a document become questions that it answers, and are taken out of the corpus in FOLDER,
-    which is the one to search: `retriever eval qa FOLDER --index NEW`.
+    SOURCE is an index, or any source of `retriever index`; you need no human judgments. Titles,
+    headings and sentences of a document become questions that it answers. They are removed from the
+    corpus in FOLDER. Index that corpus and evaluate on it: `retriever eval qa FOLDER --index NEW`.
     """
     from eval import make_questions
     from eval.questions import check_question_folder

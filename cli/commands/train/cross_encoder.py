@@ -33,8 +33,7 @@ from retriever.training import CrossTrainingSettings, SamplingSettings
     "--model",
     "transformer",
     metavar="MODEL",
-    help="Transformer to fine-tune: a folder, the name of a bundled model, or a hub id in the "
-    "local cache.",
+    help="Transformer to fine-tune: a bundled model, a folder, or a hub id in the local cache.",
     show_default=MINILM,
     section="Encoder",
 )
@@ -60,8 +59,8 @@ def cross_encoder_command(
 ) -> None:
     """Fine-tune a cross-encoder on the questions of DATASET.
 
-    The same command resumes an interrupted run from its last checkpoint. The epoch that is kept is
-    the last one whose dev AP is at most --tolerance below the best before it.
+    Run the same command again to resume an interrupted run from its last checkpoint. It keeps
+    the last epoch with a dev AP that is at most --tolerance below the best earlier epoch.
     """
     from eval import QASettings, fit_cross_encoder
 

@@ -41,7 +41,7 @@ class PairOptions:
         None, "Read DATA as a corpus, and train on titles and texts of documents.", section="Input"
     )
     sample: int = setting(
-        10_000, "Maximum number of pairs, drawn at random, of a corpus.", low=2, section="Input"
+        10_000, "Maximum number of pairs of a corpus, drawn at random.", low=2, section="Input"
     )
 
 
@@ -55,7 +55,7 @@ class PairOptions:
     "--dev",
     type=DataSet(),
     metavar="PATH",
-    help="File or folder to choose the epoch on.",
+    help="File or folder that chooses the epoch.",
     show_default="the dev split of DATA, else a tenth of it, at most 1,000 pairs",
     section="Training",
 )
@@ -77,12 +77,13 @@ def encoder_command(
     restart: bool,
     results: ResultOptions,
 ) -> None:
-    """Fine-tune an encoder on DATA, and keep the best epoch on dev.
+    """Fine-tune an encoder on DATA, and keep the best epoch.
 
-    DATA is a folder of questions with passages, of scored pairs (STS) or of labeled pairs (NLI);
-    files of pairs; or, with --pairs, a corpus as `retriever index` reads it. If no epoch is better
-    on dev than the untrained encoder, that is what is kept. The folder is a model for --model, here
-    and in sentence-transformers. The same command resumes an interrupted run.
+    DATA is a folder of questions with passages, of scored pairs (STS) or of labeled pairs (NLI), or
+    files of pairs. With --pairs, it is a corpus as for `retriever index`. The dev split chooses the
+    epoch. If no epoch is better than the untrained encoder, the command keeps the untrained
+    encoder. The result is a model for --model and for sentence-transformers. Run the same command
+    again to resume an interrupted run.
     """
     from eval import CorpusPairs, EncoderFitSettings, fit_encoder
 

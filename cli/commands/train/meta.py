@@ -39,8 +39,8 @@ _METHOD = option(
     "--method",
     type=click.Choice(get_args(Method)),
     required=True,
-    help="How the encoders are combined: concatenation, zero-padded sum, SVD, generalized "
-    "canonical correlation, supervised or unsupervised attention.",
+    help="How to combine the encoders: concatenation, zero-padded sum, SVD, generalized canonical "
+    "correlation, supervised or unsupervised attention.",
     section="Training",
 )
 
@@ -52,15 +52,15 @@ _METHOD = option(
     "--train",
     type=DataSet(),
     metavar="DATASET",
-    help="sup: scored pairs to train on, as `retriever eval sts` reads them; of a folder its "
-    "training split.",
+    help="sup: scored pairs to train on, as for `retriever eval sts`; in a folder, its training "
+    "split.",
     section="Input",
 )
 @option(
     "--dev",
     type=DataSet(),
     metavar="DATASET",
-    help="sup and unsup: scored pairs whose Pearson correlation stops training; of a folder its "
+    help="sup and unsup: scored pairs whose Pearson correlation stops training; in a folder, its "
     "dev split.",
     show_default="for unsup the loss on a tenth of the texts",
     section="Input",
@@ -71,7 +71,7 @@ _METHOD = option(
     multiple=True,
     required=True,
     metavar="MODEL[::SETTING...]",
-    help="An encoder to combine, such as all-MiniLM-L6-v2::last4 or ./my-sif. Give two or more.",
+    help="Encoder to combine, such as all-MiniLM-L6-v2::last4 or ./my-sif. Give at least two.",
     section="Encoder",
 )
 @device_option
@@ -84,7 +84,7 @@ _METHOD = option(
     leave_out=("method",),
 )
 @Settings("training", UnsupSettings, "weights", leave_out=("margin",))
-@output_folder("Folder to write: new, or of another meta-embedding.")
+@output_folder("Folder to write: a new folder, or the folder of another meta-embedding.")
 @quiet_option
 @json_option
 def meta_command(
@@ -103,9 +103,9 @@ def meta_command(
 ) -> None:
     """Combine several encoders into one, for --model.
 
-    Words are aligned across the tokenizers of the encoders, mapped into a common space and pooled.
-    svd, gcca and unsup are fitted on the texts of CORPUS, sup on --train; conc and avg need
-    neither. A run that was interrupted resumes if it is started again.
+    The command aligns words across the tokenizers of the encoders, maps them into a common space
+    and pools them. svd, gcca and unsup are fitted on the texts of CORPUS, sup on --train; conc and
+    avg need neither. Run the same command again to resume an interrupted run.
     """
     from retriever.encoders.meta import FORM, fit_meta
 

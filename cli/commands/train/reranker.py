@@ -38,7 +38,7 @@ _SYSTEMS = [
     type=click.IntRange(1),
     default=3,
     metavar="N",
-    help="Number of times that the head is trained; the best one on dev is kept.",
+    help="Number of training runs; the run with the best dev AP is kept.",
     section="Training",
 )
 @Settings("head", HeadSettings, leave_out=("interaction", "head"))
@@ -58,10 +58,11 @@ def reranker_command(
     encoder: EncoderOptions,
     results: ResultOptions,
 ) -> None:
-    """Train a head on the vectors of DATASET's training questions and their passages.
+    """Train a reranker on embeddings of questions and passages.
 
-    The encoder is not changed, and encodes each text once. The epoch with the best AP on the dev
-    split is kept, which may be the untrained head, and of several seeds the best one.
+    The command trains a head on the training questions of DATASET. The encoder does not change; it
+    encodes each text once. The command keeps the epoch with the best AP on the dev split, which may
+    be the untrained head. With several seeds, it keeps the best run.
     """
     from eval import HeadPlan, QASettings, fit_reranker
 

@@ -36,20 +36,19 @@ if TYPE_CHECKING:
 @option(
     "--vectors",
     metavar="FILE|MODEL",
-    help="GloVe, word2vec or fastText (.vec) file, or a model for its input embeddings; "
-    "not for lsa.",
+    help="GloVe, word2vec or fastText (.vec) file, or a model with input embeddings; not for lsa.",
     section="Encoder",
 )
 @option(
     "--method",
     type=click.Choice(["average", "sif", "usif", "p-mean", "lsa"]),
     required=True,
-    help="How word vectors become one vector; sif and usif are fitted on the texts of SOURCE. lsa "
-    "makes word vectors of these texts: truncated SVD of TF-IDF.",
+    help="How word vectors become one vector. sif and usif are fitted on the texts of SOURCE. lsa "
+    "computes word vectors from these texts: truncated SVD of TF-IDF.",
     section="Encoder",
 )
 @download_option
-@output_folder("Folder to write: new, or of another static encoder.")
+@output_folder("Folder to write: a new folder, or the folder of another static encoder.")
 @Settings("lsa", LSASettings, "dimensions", leave_out=("sample", "seed"))
 @Settings("fit", FitSettings, leave_out=("seed",))
 @quiet_option
@@ -66,11 +65,11 @@ def static_command(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Make an encoder of word vectors, for --model; it needs no forward pass.
+    """Make a fast encoder from word vectors, for --model.
 
-    average and p-mean have nothing to fit and need no SOURCE. sif and usif count words in the
-    texts of SOURCE, which is read as `retriever index` reads it, and find the components that all
-    texts share. lsa makes word vectors of SOURCE itself, which are averaged.
+    average and p-mean fit nothing, so they need no SOURCE. sif and usif count words in the texts of
+    SOURCE, and find the components that all texts share. lsa makes its word vectors from SOURCE.
+    The command reads SOURCE as `retriever index` does. The encoder runs no transformer.
     """
     from retriever.encoders.static import FORM, fit_static
 

@@ -35,7 +35,7 @@ class UnsupSettings(Checked):
 
     weights: bool = setting(
         True,
-        "sup and unsup: learn a weight for each source, or weight all of them equally.",
+        "sup and unsup: learn a weight for each source encoder, or weight all of them equally.",
         source="Eq. 2, Table 2",
         section="Training",
     )
@@ -66,14 +66,14 @@ class MetaSettings:
     method: Method = setting("svd", "How the encoders are combined.")
     dimensions: int | None = setting(
         None,
-        "Number of dimensions of the result; conc and avg have no choice.",
+        "Number of dimensions of the result; fixed for conc and avg.",
         low=1,
         default_text="those of the widest source",
         section="Training",
     )
     pooling: WordPooling | None = setting(
         None,
-        "How word vectors become one.",
+        "How word vectors become one vector.",
         default_text="max for sup and unsup, else mean",
         section="Training",
     )
@@ -85,17 +85,18 @@ class MetaSettings:
     )
     regularization: float | None = setting(
         None,
-        "gcca: regularization of each source's covariance, as a multiple of its mean variance.",
+        "gcca: regularization of the covariance of each source encoder, as a multiple of its mean "
+        "variance.",
         low=0,
         default_text="10",
     )
     sample: int | None = setting(
         None,
-        "Maximum number of texts of CORPUS to read, drawn at random.",
+        "Maximum number of texts of CORPUS, drawn at random.",
         low=1,
         default_text="100000, for unsup 20000",
     )
-    seed: int = setting(0, "Random seed of all that is drawn.", low=0, section="Training")
+    seed: int = setting(0, "Random seed of samples and initial weights.", low=0, section="Training")
     training: UnsupSettings = field(default_factory=UnsupSettings)
 
     def __post_init__(self) -> None:

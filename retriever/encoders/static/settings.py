@@ -10,7 +10,7 @@ from retriever.settings import Checked, setting
 
 # Methods of static encoders that are fitted on a corpus.
 FITTED = ("sif", "usif")
-_SAMPLE_HELP = "Maximum number of texts, drawn at random, to compute components or lsa from."
+_SAMPLE_HELP = "Maximum number of texts for components or lsa, drawn at random."
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +18,16 @@ class LSASettings(Checked):
     """Settings of LSA."""
 
     dimensions: int = setting(300, "lsa: number of dimensions.", low=1, section="Encoder")
-    min_df: int = setting(2, "lsa: leave out words of fewer texts than this.", low=1)
+    min_df: int = setting(2, "lsa: leave out words in fewer texts than this.", low=1)
     max_df: float = setting(
         0.5,
-        "lsa: leave out words of more than this share of the texts.",
+        "lsa: leave out words in more than this share of the texts.",
         low=0,
         high=1,
         low_open=True,
     )
     max_words: int = setting(
-        100_000, "lsa: maximum number of words; those of the most texts are kept.", low=1
+        100_000, "lsa: maximum number of words; the words in the most texts are kept.", low=1
     )
     sample: int = setting(100_000, _SAMPLE_HELP, low=1)
     seed: int = setting(0, "Random seed of the sample.")
