@@ -62,7 +62,7 @@ from retriever.index.transfer.shards import read_shards as read_shards
 from retriever.rerankers.head import QueryMap as QueryMap
 from retriever.rerankers.head import load_query_map as load_query_map
 from retriever.search.engine import Hit as Hit
-from retriever.search.engine import Hits as Hits
+from retriever.search.hits import Hits as Hits
 from retriever.search.queries import Excerpt as Excerpt
 from retriever.search.queries import QueryVectors as QueryVectors
 from retriever.search.reranking import load_reranker as load_reranker

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from retriever.search.excerpts import Spans, excerpt
 from retriever.terminal import on_one_line, table, without_controls
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ _LINES = 3
 _INDENT = 5 * " "
 # Characters of the day in a date.
 _DAY_LENGTH = 10
-Spans = Sequence[tuple[int, int]]
 
 
 def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) -> str:
@@ -54,7 +54,7 @@ def hit_text(hit: Hit, spans: Spans, *, cells: int, styled: bool, full: bool) ->
         width = wcwidth.width
     if not full:
         room = (cells - len(_INDENT)) * _LINES
-        text, spans = _excerpt(text, spans, len(text) * room // max(width(text), room))
+        text, spans = excerpt(text, spans, len(text) * room // max(width(text), room))
     if styled:
         text = _highlighted(text, spans)
     lines = wrap(text, cells, initial_indent=_INDENT, subsequent_indent=_INDENT)
@@ -120,25 +120,6 @@ def _score_text(value: float | str | None) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     return "-" if value is None else str(value)
-
-
-def _excerpt(passage: str, spans: Spans, limit: int) -> tuple[str, Spans]:
-    """Return the excerpt of about `limit` characters with the most spans, and the spans in it."""
-    start = 0
-    stop = len(passage)
-    if limit < stop:
-        best = max(
-            [0, *(first for first, _ in spans)],
-            key=lambda at: (sum(at <= a and b <= at + limit for a, b in spans), -at),
-        )
-        start = min(best, len(passage) - limit)
-        start = passage.rfind(" ", 0, start) + 1 if start else 0
-        stop = start + limit
-    before = "… " if start else ""
-    after = " …" if stop < len(passage) else ""
-    shift = len(before) - start
-    inside = [(a + shift, b + shift) for a, b in spans if start <= a and b <= stop]
-    return f"{before}{passage[start:stop]}{after}", inside
 
 
 def _highlighted(text: str, spans: Spans) -> str:

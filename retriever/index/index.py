@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -36,7 +37,7 @@ from retriever.index.searching import (
     search_many,
 )
 from retriever.index.writer_access import WriterAccess
-from retriever.search.engine import Hits
+from retriever.search.hits import Hits
 from retriever.search.opened import IndexSettings, OpenedIndex, read_structures, verify_index
 from retriever.search.settings import (
     DEFAULT_WEIGHT,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from retriever.rerankers.head import QueryMap
     from retriever.search.calibration import Answer, Calibration
     from retriever.search.engine import Hit, ScoredPassages
+    from retriever.search.excerpts import Spans
     from retriever.search.opened import IndexKeywords
     from retriever.search.queries import Excerpt, QueryVectors
     from retriever.search.reranking import Reranker
@@ -635,7 +637,13 @@ class Index:
         results = self.search_many(
             [text], settings, where=where, exclude=exclude, reranker=reranker, **keywords
         )
-        return Hits(next(results))
+        raw = keywords.get("raw", settings is not None and settings.raw)
+        return Hits(next(results), partial(self._find_highlights, text, raw=raw))
+
+    def _find_highlights(self, text: str, passages: Sequence[str], *, raw: bool) -> list[Spans]:
+        from retriever.index.query_advice import find_highlights
+
+        return find_highlights(self._opened, text, passages, raw=raw)
 
     def search_many(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,9 @@ from indexes.bm25 import LABEL, Expansion, idf
 from indexes.filters import compile_where
 from retriever.errors import ConfigError
 from retriever.index.searching import search_many
-from retriever.search.queries import excluded_texts, query_terms
+from retriever.search.queries import excluded_texts, highlights, query_terms
 from retriever.search.settings import CALIBRATION
+from retriever.search.syntax import parse_query
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from indexes import Mode
     from retriever.search.calibration import Answer
     from retriever.search.engine import Hit
+    from retriever.search.excerpts import Spans
     from retriever.search.opened import OpenedIndex
     from retriever.search.settings import SearchSettings
 
@@ -52,6 +54,18 @@ def weigh_terms(opened: OpenedIndex, text: str, *, raw: bool) -> dict[str, float
             for name in chain(*term.alternatives):
                 weights_by_name.setdefault(name, term.weight * max([weight, *own]))
     return weights_by_name
+
+
+def find_highlights(
+    opened: OpenedIndex, text: str, passages: Sequence[str], *, raw: bool
+) -> list[Spans]:
+    """Return for each passage the spans of its words that match a query; see `highlights`."""
+    query = text if raw else parse_query(text, partial(has_flag, opened)).text
+    weights = weigh_terms(opened, query, raw=raw)
+    with opened.view() as view:
+        analyzer = opened.settings_of(view).analyzer
+        languages = view.setting("languages", {})
+    return [highlights(passage, analyzer, weights, languages) for passage in passages]
 
 
 def expand_query(opened: OpenedIndex, text: str, *, raw: bool) -> list[Expansion]:

@@ -13,7 +13,8 @@ from retriever.documents.document import document_of
 from retriever.documents.passages import passage_text
 from retriever.errors import ConfigError
 from retriever.index.reading import find_stored
-from retriever.search.engine import Hits, hit_of, ranked_hits, scored_passages
+from retriever.search.engine import hit_of, ranked_hits, scored_passages
+from retriever.search.hits import Hits
 from retriever.search.queries import (
     excluded_texts,
     map_queries,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.documents.outline import Place, place, read_outline
-from retriever.errors import MissingExtraError, RetrieverError, unknown_name
+from retriever.errors import RetrieverError, unknown_name
 from retriever.search.fusion import best_passages, ranking_scores, ranks
 from retriever.search.settings import DEFAULT_WEIGHT, FIT, SearchSettings
 
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 # Whether nobody waits any more for the search of this thread; None if it cannot be cancelled.
 _IS_CANCELLED: ContextVar[Callable[[], bool] | None] = ContextVar("is_cancelled", default=None)
 
-_IN_JSON = (
+HIT_FIELDS = (
     *("rank", "score", "id", "title", "passage", "start", "stop"),
     *("dense", "dense_rank", "bm25", "bm25_rank"),
 )
-_VALUES = attrgetter(*_IN_JSON)
+"""Names of the values that the JSON form of every hit begins with."""
+_VALUES = attrgetter(*HIT_FIELDS)
 _OPTIONAL_IN_JSON = ("probability", "date", "recency", "plain_score")
 _NOWHERE = Place()
 # Tells by document id and passage number whether a passage may be a hit.
@@ -129,7 +130,7 @@ class Hit:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; optional ones only if set, and no `passage_number`."""
-        values = dict(zip(_IN_JSON, _VALUES(self), strict=True))
+        values = dict(zip(HIT_FIELDS, _VALUES(self), strict=True))
         if self.first_rank is not None:
             values["first_rank"] = self.first_rank
         if self.copies:
@@ -175,23 +176,6 @@ def hit_of(
         passage_number=number,
         place=hit_place,
     )
-
-
-class Hits(list[Hit]):
-    """The hits of one query, a list."""
-
-    def to_list(self) -> list[dict[str, Any]]:
-        """Return the hits as JSON values, each as `Hit.to_json`."""
-        return [hit.to_json() for hit in self]
-
-    def to_pandas(self) -> Any:
-        """Return a DataFrame: a row per hit, the columns of `Hit.to_json`; needs pandas."""
-        try:
-            import pandas  # type: ignore[import-untyped]
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("to_pandas needs pandas: pip install pandas") from error
-        columns = None if self else [*_IN_JSON, "metadata"]
-        return pandas.DataFrame([hit.to_json() for hit in self], columns=columns)
 
 
 class ScoredPassages(NamedTuple):

@@ -36,7 +36,7 @@ LIMITS = {
     "statements in retriever/documents": 9_000,
     "statements in retriever/encoders": 7_500,
     "statements in retriever/index": 3_870,
-    "statements in retriever/search": 2_440,
+    "statements in retriever/search": 2_710,
     "statements in retriever": 4_380,
     "statements in eval": 9_760,
     "statements in cli": 3_360,
