@@ -1,7 +1,7 @@
-"""Writes build/docs/reference/commands.md: commands and options, with the text of commands.md.
+"""Writes build/docs/reference/commands.md and a page for each command in the folder `commands`.
 
-A heading `## retriever NAME` of that page names the command to which its text belongs. The text
-before the first of them begins the page; other headings after it end the page.
+A heading `## retriever NAME` of docs/reference/commands.md names the command to which its text
+belongs. The rest of that page stays; a command's page adds its usage and its options.
 """
 
 from __future__ import annotations
@@ -18,22 +18,45 @@ from cli.options import Command
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER / "reference/commands.md"
-PAGE = FOLDER.parent / "build/docs/reference/commands.md"
+PAGES = FOLDER.parent / "build/docs/reference"
 _WIDTH = 100
+_LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 
 
-def reference() -> str:
-    """The content of the page."""
-    before, notes, after = _source()
-    parts = [before.strip()]
+def pages() -> dict[str, str]:
+    """Return the text of each page by its path below `reference`."""
+    rest, notes = _source()
+    texts = {"commands.md": _LINK.sub(_overview_link, rest)}
     for name, command, context in commands():
-        parts += [f"## `{name}`", *_description(name, command, context)]
+        parts = [f"# `{name}`", *_description(name, command, context)]
         if name in notes:
-            parts.append(notes.pop(name))
+            parts.append(_LINK.sub(_command_link, notes.pop(name)))
         parts.append("\n".join(_option_table(command, context)))
+        texts[command_page(name)] = "\n\n".join(parts) + "\n"
     if notes:
         raise SystemExit(f"{SOURCE}: there is no command {', '.join(notes)}")
-    return "\n\n".join([*parts, after.strip()]) + "\n"
+    return texts
+
+
+def command_page(name: str) -> str:
+    """Return the path of the page of `retriever eval qa`, or of its anchor, below `reference`."""
+    return "commands/" + re.sub("^retriever[ -]", "", name).replace(" ", "-") + ".md"
+
+
+def _overview_link(link: re.Match[str]) -> str:
+    """Return a link of the overview, to a command's page in place of its heading."""
+    if link[1] or not str(link[2]).startswith("#retriever-"):
+        return link[0]
+    return f"]({command_page(link[2][1:])})"
+
+
+def _command_link(link: re.Match[str]) -> str:
+    """Return a link of a command's page, which stands a folder below its text."""
+    if link[1]:
+        return f"](../{link[1]}{link[2] or ''})"
+    if link[2].startswith("#retriever-"):
+        return f"](../{command_page(link[2][1:])})"
+    return f"](../commands.md{link[2]})"
 
 
 def commands(
@@ -51,21 +74,18 @@ def commands(
             yield below.command_path, command, below
 
 
-def _source() -> tuple[str, dict[str, str], str]:
-    """The text before the commands' notes, the notes by command, the text after them."""
-    before, *sections = re.split(r"^(?=## )", SOURCE.read_text("utf-8"), flags=re.MULTILINE)
+def _source() -> tuple[str, dict[str, str]]:
+    """Return the text outside the sections of commands, and the text of each command."""
+    rest, *sections = re.split(r"^(?=## )", SOURCE.read_text("utf-8"), flags=re.MULTILINE)
     notes: dict[str, str] = {}
-    after = ""
     for section in sections:
         heading, _, text = section.partition("\n")
         name = heading.removeprefix("## ").strip()
         if name.startswith("retriever "):
             notes[name] = text.strip()
-        elif notes:
-            after += section
         else:
-            before += section
-    return before, notes, after
+            rest += section
+    return rest.strip() + "\n", notes
 
 
 def _description(name: str, command: click.Command, context: click.Context) -> Iterator[str]:
@@ -82,24 +102,30 @@ def _option_table(command: click.Command, context: click.Context) -> Iterator[st
     yield "| option | |"
     yield "|---|---|"
     for section, options in _sections(command, context).items():
-        shown = [one for one in options if "--help" not in one.opts]
-        if shown and section:
+        documented = [option for option in options if "--help" not in option.opts]
+        if documented and section:
             yield f"| **{section}** | |"
-        for one in shown:
-            names_, text = one.get_help_record(context) or ("", "")
-            yield f"| `{_cell(names_)}` | {_cell(text)} |"
+        for option in documented:
+            flags, text = option.get_help_record(context) or ("", "")
+            yield f"| `{_cell(flags)}` | {_cell(text)} |"
 
 
 def _sections(command: click.Command, context: click.Context) -> dict[str, list[click.Option]]:
     if isinstance(command, Command):
         return {section: list(options) for section, options in command.sections(context).items()}
-    return {"": [one for one in command.get_params(context) if isinstance(one, click.Option)]}
+    options = [param for param in command.get_params(context) if isinstance(param, click.Option)]
+    return {"": options}
 
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
+def _write() -> None:
+    (PAGES / "commands").mkdir(parents=True, exist_ok=True)
+    for path, text in pages().items():
+        (PAGES / path).write_text(text, "utf-8")
+
+
 if __name__ == "__main__":
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(reference(), "utf-8")
+    _write()

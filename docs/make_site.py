@@ -27,7 +27,9 @@ ELSEWHERE = {
     "SECURITY.md": "SECURITY.md",
     "benchmarks/README.md": "benchmark-scripts.md",
 }
-_LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+_LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?")
+# The site has a page for each command (make_cli.py).
+_COMMANDS, _COMMAND = "reference/commands.md", "#retriever-"
 
 
 def fill() -> None:
@@ -51,7 +53,11 @@ def site_path(page: Path) -> str:
 def _site_link(page: Path, link: re.Match[str]) -> str:
     """Return the beginning of a link of a page as it is in the site."""
     target = site_path((page.parent / link[1]).resolve())
-    return f"]({os.path.relpath(target, Path(site_path(page)).parent)}"
+    anchor = link[2] or ""
+    if target == _COMMANDS and anchor.startswith(_COMMAND):
+        target = f"reference/commands/{anchor.removeprefix(_COMMAND)}.md"
+        anchor = ""
+    return f"]({os.path.relpath(target, Path(site_path(page)).parent)}{anchor}"
 
 
 def finish() -> None:

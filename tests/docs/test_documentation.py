@@ -29,23 +29,18 @@ PAGES = [
 MAKER = runpy.run_path(str(ROOT / "docs/make_cli.py"))
 
 
-def test_the_commands_page_names_every_command_and_option():
-    page = MAKER["reference"]()
-    sections = dict(re.findall(r"^## `(.*)`\n((?:(?!## ).*\n)*)", page, re.MULTILINE))
-    encoder = page.partition("## Encoder options\n")[2].partition("\n## ")[0]
+def test_the_page_of_each_command_names_its_options():
+    pages = MAKER["pages"]()
+    encoder = pages["commands.md"].partition("## Encoder options\n")[2].partition("\n## ")[0]
     for name, command, _ in MAKER["commands"]():
-        section = sections.pop(name)
-        if "[encoder options](#encoder-options)" in section:
-            section += encoder
+        page = pages[MAKER["command_page"](name)]
+        if "(../commands.md#encoder-options)" in page:
+            page += encoder
         for option in command.params:
             # The keys of --set are options too, which no page lists.
             if isinstance(option, click.Option) and not option.hidden:
                 for flag in (*option.opts, *option.secondary_opts):
-                    assert re.search(rf"`[^`]*(?<![\w-]){flag}(?![\w-])[^`]*`", section), (
-                        name,
-                        flag,
-                    )
-    assert not sections
+                    assert re.search(rf"`[^`]*(?<![\w-]){flag}(?![\w-])[^`]*`", page), (name, flag)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -113,10 +108,21 @@ def test_links_and_named_files_of_each_page_exist(page):
     assert not [path for path in named if not (ROOT / path).exists()]
 
 
-@pytest.mark.parametrize("maker", ["make_cli.py", "make_python.py"])
-def test_links_of_a_made_page_lead_to_files_and_headings(maker):
-    page = runpy.run_path(str(ROOT / "docs" / maker))["reference"]()
+def test_links_of_the_python_page_lead_to_files_and_headings():
+    page = runpy.run_path(str(ROOT / "docs/make_python.py"))["reference"]()
     assert not list(broken_links(page, ROOT / "docs/reference"))
+
+
+def test_links_of_the_pages_of_commands_lead_to_files_and_headings():
+    reference = ROOT / "docs/reference"
+    pages = {reference / path: text for path, text in MAKER["pages"]().items()}
+    assert len(pages) > 35
+    for path, text in pages.items():
+        for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", without_code(text)):
+            name, _, anchor = link.partition("#")
+            target = (path.parent / name).resolve() if name else path
+            target_text = pages.get(target) or target.read_text()
+            assert not anchor or anchor in anchors(target_text), (path.name, link)
 
 
 def test_line_numbers_in_printed_output_match_the_page():
