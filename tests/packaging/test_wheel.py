@@ -14,6 +14,8 @@ import pytest
 from retriever.encoders.model_folders import BUNDLED
 
 ROOT = Path(__file__).resolve().parents[2]
+# What no package is built from, and may be large.
+UNBUILT = (".*", "build", "node_modules", "*.egg-info")
 PACKAGES = sorted(path.parent.name for path in (ROOT / "model").glob("*/build_model.py"))
 
 
@@ -29,7 +31,7 @@ def clean(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     # Other processes that test may build in the same place.
     source = folder / "source"
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*UNBUILT))
     # From a source distribution, as releases are made.
     build = [sys.executable, "-m", "build", "--outdir", str(folder)]
     _run([*build, str(source)])
