@@ -55,7 +55,7 @@ _MADE_REMARK = (
 _SIMULATION_REMARK = (
     "The error is measured with relevant documents left out of the ranking, for half of the "
     "queries. Where documents were really deleted, fewer queries had an answer, and the error was "
-    "two to five times as large (docs/reference/ranking.md)."
+    "two to five times as large (docs/measurements/ranking.md)."
 )
 # Number of random draws for the calibration error by chance, and of questions encoded together.
 _CHANCE_DRAWS = 200

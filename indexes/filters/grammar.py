@@ -1,6 +1,6 @@
 """Metadata filters: a small safe grammar, and the syntax tree that stores make queries from.
 
-docs/reference/ranking.md has the grammar and its meaning. No part of a filter enters the SQL text:
+docs/reference/filters.md has the grammar and its meaning. No part of a filter enters the SQL text:
 names and values are bound parameters.
 """
 
@@ -284,7 +284,7 @@ class Where:
 
 
 def compile_where(where: str | Mapping[str, Any]) -> Where:
-    """Parse a filter: a text in the grammar of docs/reference/ranking.md, or the values of fields.
+    """Parse a filter: a text in the grammar of docs/reference/filters.md, or the values of fields.
 
     Fields must all have their values: ``{"year": 2020, "lang": ["en", "de"]}`` is ``year in (2020)
     and lang in ("en", "de")``. None stands for a field that is null or absent.

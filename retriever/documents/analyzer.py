@@ -2,7 +2,7 @@
 
 The text is divided into words. Scripts without spaces and identifiers are divided further. Each
 word is folded, loses its possessive (a final 's in English), and is dropped if it is a stop word.
-Other words are stemmed, and also enter without their accents. docs/reference/ranking.md defines a
+Other words are stemmed, and also enter without their accents. docs/reference/words.md defines a
 word.
 
 The whole terms of a unit (``3.11.2``, ``c++``) follow the terms of its parts. Stop words in

@@ -612,7 +612,7 @@ class Index:
             text: the query.
             settings: how to rank; None takes the defaults.
             where: rank only documents that match this filter: a text in the grammar of
-                docs/reference/ranking.md, or the values of fields, ``{"year": 2020, "lang": ["en",
+                docs/reference/filters.md, or the values of fields, ``{"year": 2020, "lang": ["en",
                 "de"]}``.
             exclude: words, in any of their forms, and phrases that no hit holds.
             reranker: scores the best `settings.depth` hits again; see `load_reranker`.

@@ -1,7 +1,7 @@
 """Expansions of a query for BM25: spellings, beginnings and synonyms of its words.
 
 They are looked up at query time, so an index needs no change. Only terms that the index holds
-become part of a query. docs/reference/ranking.md describes each kind.
+become part of a query. docs/reference/query-language.md describes each kind.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ _WORDS = 40
 _QUESTIONS = 50
 _ENGLISH = frozenset({"english", "porter", NO_LANGUAGE})
 # Greatest weight of embeddings that rank worse than BM25 in another language than English; see the
-# measurements in docs/reference/ranking.md.
+# measurements in docs/measurements/ranking.md.
 _MOST_FOREIGN_WEIGHT = 0.4
 # A letter of a language that no encoder knows.
 _UNKNOWN_LETTER = "\U00010380"
