@@ -39,7 +39,8 @@ _CONFIGURATION = """
 .timer .tpl .vb .vbs .vhd .vhdl .vim .vtt .wiki
 """
 _MARKDOWN = ".md .markdown .mdown .mdwn .mdx .mkd .mkdn .qmd .rmd"
-_OPEN = ".odt .ott .ods .ots .odp .otp .odg .fodt .fods .fodp"
+_PPTX = ".pptx .pptm .ppsx .ppsm .potx .potm"
+_OPEN = ".odt .ott .ods .ots .odp .otp .odg .otg .fodt .fods .fodp .fodg"
 
 
 class FileKind(NamedTuple):
@@ -74,9 +75,13 @@ KINDS: Mapping[str, FileKind] = {
     "html": FileKind("HTML", ".html .htm .xhtml", "html:read_html", ("lxml", "trafilatura")),
     "pdf": FileKind("PDF", ".pdf", "pdf:read_pdf", ("pypdfium2",)),
     "docx": FileKind("DOCX", ".docx .docm .dotx .dotm", "docx:read_docx", ("lxml",)),
-    "xlsx": FileKind("XLSX", ".xlsx .xlsm .xltx .xltm", "sheets:read_xlsx", ("lxml",)),
-    "pptx": FileKind("PPTX", ".pptx .pptm .ppsx", "zipped:read_pptx", ("lxml",)),
-    "opendocument": FileKind("OpenDocument", _OPEN, "opendocument:read_opendocument", ("lxml",)),
+    "xlsx": FileKind(
+        "XLSX", ".xlsx .xlsm .xltx .xltm", "sheets:read_xlsx", ("lxml",), reader_version=3
+    ),
+    "pptx": FileKind("PPTX", _PPTX, "zipped:read_pptx", ("lxml",), reader_version=3),
+    "opendocument": FileKind(
+        "OpenDocument", _OPEN, "opendocument:read_opendocument", ("lxml",), reader_version=3
+    ),
     "rtf": FileKind("RTF", ".rtf", "rtf:read_rtf"),
     "epub": FileKind("EPUB", ".epub", "zipped:read_epub", ("lxml",)),
     "mail": FileKind("e-mail", ".eml .emlx", "mail:read_mail"),
@@ -205,7 +210,7 @@ def kind_by_content(kind: str, content: bytes) -> str:
     if kind != "pdf" and content.startswith(_ZIP):
         # The reader of the kind reports what is missing.
         return kind
-    raise SourceError(f"not a {KINDS[kind].label} file, whatever its name; rename it")
+    raise SourceError(f"no {KINDS[kind].label} file, whatever its name; rename it")
 
 
 def _kind_by_parts(content: bytes) -> str | None:

@@ -109,7 +109,7 @@ def test_index_skips_unreadable_files_of_folder_and_reads_others(retriever):
     Path("texts/c.pdf").write_text("no PDF")
     message = [
         "texts/b.txt: no such file or folder",
-        "texts/c.pdf: not a PDF file, whatever its name; rename it",
+        "texts/c.pdf: no PDF file, whatever its name; rename it",
     ]
     assert_refused(retriever("index", "texts", "--on-error", "fail"), message[0])
     for arguments in ((), ("--on-error", "skip")):

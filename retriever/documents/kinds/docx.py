@@ -15,7 +15,7 @@ from retriever.documents.decoding import page_text
 from retriever.documents.kinds import OutlinedText, Parsed, one_line
 from retriever.documents.kinds.equations import attribute, equation_text, local_name, symbol
 from retriever.documents.kinds.html import read_blocks
-from retriever.documents.kinds.zipped import Archive, relations
+from retriever.documents.kinds.zipped import Archive, drawing_text, relations
 from retriever.documents.losses import Loss
 from retriever.errors import SourceError
 
@@ -310,11 +310,8 @@ class _WordReader:
         """Yield the words of a diagram or chart."""
         id_ = _value(reference, "dm" if local_name(reference) == "relIds" else "id")
         drawing = self._read_part(self._relations[id_].target) if id_ in self._relations else None
-        if drawing is None:
-            return
-        words = "//*[local-name()='t'] | //*[local-name()='strCache']//*[local-name()='v']"
-        texts = dict.fromkeys(one_line(word.text) for word in drawing.xpath(words))
-        yield TextBlock("\n".join(filter(None, texts)))
+        if drawing is not None:
+            yield TextBlock(drawing_text(drawing))
 
     def _read_related(self, kind: str) -> Any:
         """Return the root of the only part of a kind; None if there is none."""

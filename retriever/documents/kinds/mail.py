@@ -12,6 +12,7 @@ import re
 from binascii import a2b_base64, a2b_qp
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from email import policy
 from email.message import Message
@@ -227,12 +228,20 @@ class _MailPart:
         self.headers = _PARSER.parsebytes(head)
         self.headers.set_default_type(default_type)
         # Lines after the headers without a blank line between.
-        rest = str(self.headers.get_payload() or "").encode("ascii", "surrogateescape")
+        rest = self._read_rest()
         body = b"" if end is None else content[end.end() :]
         self.body = rest + content[end.start() :] if rest and end is not None else rest or body
         self.type = self.call("get_content_type") or default_type
         self.file_name = one_line(self.call("get_filename"))
         self.is_attachment = self.call("get_content_disposition") == "attachment"
+
+    def _read_rest(self) -> bytes:
+        """Return the lines that follow the headers, as they are in the file."""
+        headers = copy(self.headers)
+        # Without these fields nothing is decoded.
+        for name in ("content-transfer-encoding", "content-type"):
+            del headers[name]
+        return bytes(headers.get_payload(decode=True) or b"")
 
     def header(self, name: str) -> str:
         """Return a header; empty if it is missing or cannot be parsed."""

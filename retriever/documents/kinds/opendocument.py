@@ -176,7 +176,7 @@ class _OpenDocumentReader:
         hidden = len(tables) - len(visible)
         if not hidden:
             return text, ()
-        return text, (Loss("data", f"{hidden} of {len(tables)} sheets are hidden"),)
+        return text, (Loss("data", f"hidden sheets: {hidden} of {len(tables)}"),)
 
     def _is_hidden(self, element: Any) -> bool:
         style = self._styles.get(attribute(element, "style-name"))
@@ -211,7 +211,7 @@ class _OpenDocumentReader:
         if value_type in ("float", "percentage", "currency"):
             with suppress(ValueError):
                 is_percentage = value_type == "percentage"
-                text = f"{float(number) * 100:.6g}%" if is_percentage else f"{float(number):.15g}"
+                text = f"{float(number) * 100:.12g}%" if is_percentage else f"{float(number):.15g}"
                 return text, False
         lines = (self._inline_text(child, []) for child in cell if local_name(child) == "p")
         return one_line(" ".join(lines)), value_type in ("string", "")

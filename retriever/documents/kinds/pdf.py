@@ -165,9 +165,7 @@ def _no_text_error(pages: Sequence[_PdfPage]) -> PassedOverError:
             f"no text that can be read: the fonts of its {len(pages)} pages do not say which "
             f"characters they show{_advice(pages)}"
         )
-    return PassedOverError(
-        f"no text layer: its {len(pages)} pages are images (a scan){_advice(pages)}"
-    )
+    return PassedOverError(f"no text layer: all its pages are images (a scan){_advice(pages)}")
 
 
 def _advice(pages: Sequence[_PdfPage]) -> str:

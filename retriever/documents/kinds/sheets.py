@@ -28,6 +28,8 @@ _DEFAULT_NAME = re.compile(r"[^\W\d_]+ ?\d+")
 # Numbers of built-in formats of dates and times, and of percents.
 _DATES = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
 _PERCENT = frozenset((9, 10))
+# A character that XML cannot hold, by its hexadecimal number.
+_ESCAPED_CHARACTER = re.compile("_x([0-9A-Fa-f]{4})_")
 # Parts of a format that are no code: texts, colors, conditions and escaped characters.
 _NO_CODE = re.compile(r'"[^"]*"|\[(?!h+\]|m+\]|s+\])[^\]]*\]|\\.|_.|\*.', re.IGNORECASE)
 # Number of days to the end of the year 9999, counted from 1904.
@@ -158,10 +160,10 @@ class _Workbook:
         total = self._hidden + len(self.visible)
         losses = []
         if self._hidden:
-            losses.append(Loss("data", f"{self._hidden} of {total} sheets are hidden"))
+            losses.append(Loss("data", f"hidden sheets: {self._hidden} of {total}"))
         if self._damaged:
             names = ", ".join(self._damaged)
-            losses.append(Loss("parts", f"{len(self._damaged)} damaged sheets: {names:.200}"))
+            losses.append(Loss("parts", f"damaged sheets: {names:.200}"))
         return tuple(losses)
 
     def sheets(self) -> Iterator[Sheet]:
@@ -230,7 +232,7 @@ class _Workbook:
             return self._format_number(value, look), False
         if kind == "b":
             return ("FALSE" if value == "0" else "TRUE"), False
-        return one_line(value), kind == "str"
+        return _string_line(value), kind == "str"
 
     def _format_number(self, value: str, look: str) -> str:
         """Return a number in its format: as a date, a time, percent, or as it is."""
@@ -242,7 +244,7 @@ class _Workbook:
             return one_line(value)
         code = self._formats.get(look, "")
         if code == "%":
-            return f"{number * 100:.6g}%"
+            return f"{number * 100:.12g}%"
         if code == "[]":
             minutes = round(number * 24 * 60)
             return f"{minutes // 60}:{minutes % 60:02}"
@@ -316,13 +318,25 @@ def _stream_elements(content: bytes, *names: str) -> Iterator[Any]:
 
 def _shared_string(element: Any) -> str:
     """Return the text of a string, without phonetic readings."""
-    return one_line(
+    return _string_line(
         "".join(
             text.text or ""
             for text in element.iter("{*}t")
             if not text.getparent().tag.endswith("}rPh")
         )
     )
+
+
+def _string_line(text: str) -> str:
+    """Return a string as one line, with the characters that it writes as `_x000D_`."""
+    return one_line(_ESCAPED_CHARACTER.sub(_escaped_character, text))
+
+
+def _escaped_character(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16))
+    # Half of a surrogate pair is no character.
+    is_half = "\ud800" <= character <= "\udfff"
+    return escape[0] if is_half else character if character >= " " else " "
 
 
 def _column_number(reference: str, default: int) -> int:

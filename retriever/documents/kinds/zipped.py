@@ -24,6 +24,10 @@ _CHUNK = 1 << 16
 _MOST_PARTS = 100_000
 # Supported compression; other methods can unpack to any length at once.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# Slides in order. Sections list them again, in elements of the same name elsewhere.
+_SLIDE_LIST = "/*/*[local-name()='sldIdLst']/*[local-name()='sldId']"
+# Kinds of parts of a slide with words of their own.
+_DRAWINGS = ("chart", "diagramData")
 _IS_TITLE = "../*[local-name()='nvSpPr']//*[local-name()='ph'][@type='title' or @type='ctrTitle']"
 
 
@@ -113,9 +117,10 @@ def read_pptx(content: bytes) -> Parsed:
     """Return the slides of a presentation as pages, with titles as headings, and their notes."""
     archive = Archive(content, "PPTX")
     slides = relations(archive, "ppt/presentation.xml")
-    order = archive.xml("ppt/presentation.xml").xpath("//*[local-name()='sldId']")
+    order = archive.xml("ppt/presentation.xml").xpath(_SLIDE_LIST)
     text = OutlinedText()
     missing = 0
+    damaged = 0
     for number, slide in enumerate(order, 1):
         id_ = next((v for k, v in slide.items() if k.endswith("}id")), "")
         path = slides[id_].target if id_ in slides else ""
@@ -132,17 +137,35 @@ def read_pptx(content: bytes) -> Parsed:
         for shape in shapes:
             if shape not in titles:
                 text.add(shape_text(shape))
-        for kind, target in relations(archive, path).values():
-            if kind == "notesSlide" and target in archive:
-                body = "//*[local-name()='sp'][.//*[local-name()='ph'][@type='body']]"
-                for shape in archive.xml(target).xpath(body):
-                    text.add(shape_text(shape))
+        damaged += _add_drawings(text, archive, path)
+        _add_notes(text, archive, path)
     title, metadata = archive.properties()
-    parsed = text.parsed(None, metadata, title)
-    if not missing:
-        return parsed
-    loss = Loss("parts", f"{missing} of {len(order)} slides are missing")
-    return parsed._replace(losses=(loss,))
+    losses = []
+    if missing:
+        losses.append(Loss("parts", f"missing slides: {missing} of {len(order)}"))
+    if damaged:
+        losses.append(Loss("parts", f"missing or damaged charts and diagrams: {damaged}"))
+    return text.parsed(None, metadata, title)._replace(losses=tuple(losses))
+
+
+def _add_drawings(text: OutlinedText, archive: Archive, slide: str) -> int:
+    """Add the words of the charts and diagrams of a slide; return how many cannot be read."""
+    damaged = 0
+    for kind, target in relations(archive, slide).values():
+        if kind in _DRAWINGS:
+            try:
+                text.add(drawing_text(archive.xml(target)))
+            except SourceError:
+                damaged += 1
+    return damaged
+
+
+def _add_notes(text: OutlinedText, archive: Archive, slide: str) -> None:
+    body = "//*[local-name()='sp'][.//*[local-name()='ph'][@type='body']]"
+    for kind, target in relations(archive, slide).values():
+        if kind == "notesSlide" and target in archive:
+            for shape in archive.xml(target).xpath(body):
+                text.add(shape_text(shape))
 
 
 def read_epub(content: bytes) -> Parsed:
@@ -196,6 +219,13 @@ def shape_text(shape: Any) -> str:
         for paragraph in shape.xpath(".//*[local-name()='p']")
     )
     return "\n".join(line.strip() for line in lines if line.strip())
+
+
+def drawing_text(drawing: Any) -> str:
+    """Return the different words of a chart or diagram of Office, a line each."""
+    words = "//*[local-name()='t'] | //*[local-name()='strCache']//*[local-name()='v']"
+    texts = dict.fromkeys(one_line(word.text) for word in drawing.xpath(words))
+    return "\n".join(filter(None, texts))
 
 
 def root_of(content: bytes, fault: str) -> Any:

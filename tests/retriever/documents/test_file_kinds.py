@@ -172,11 +172,17 @@ def bomb(name, entry):
     return entry(head=head) if name != "docx" else entry("<w:p>&e8;</w:p>", head)
 
 
+# A chart with a title, a category and a number.
+CHART = (
+    '<c:chart xmlns:c="urn:c" xmlns:a="urn:a"><a:t>Yield</a:t>'
+    "<c:strCache><c:pt><c:v>May</c:v></c:pt></c:strCache>"
+    "<c:numCache><c:pt><c:v>12</c:v></c:pt></c:numCache></c:chart>"
+)
 REFUSED = {
     "damaged.pdf": (samples.book_pdf()[:300], "a damaged PDF"),
     # Comments before no page, of which each could end at the end of any later one.
-    "comments.docx": (b"<!---->" * 140 + b"x", "not a DOCX file, whatever its name"),
-    "words.pdf": (b"only words", "not a PDF file, whatever its name"),
+    "comments.docx": (b"<!---->" * 140 + b"x", "no DOCX file, whatever its name"),
+    "words.pdf": (b"only words", "no PDF file, whatever its name"),
     "locked.pdf": (
         samples.pdf(
             ["x"],
@@ -188,7 +194,7 @@ REFUSED = {
     "damaged.docx": (samples.docx()[:-30], "a damaged DOCX file"),
     "old.docx": (b"\xd0\xcf\x11\xe0" + bytes(600), "encrypted, or of an Office before 2007"),
     "empty.pptx": (samples.archive({"a": "b"}), "a damaged PPTX file: no part"),
-    "words.rtf": (b"only words", "not a RTF file, whatever its name; rename it"),
+    "words.rtf": (b"only words", "no RTF file, whatever its name; rename it"),
     "old.xlsx": (b"\xd0\xcf\x11\xe0" + bytes(600), "encrypted, or of an Office before 2007"),
     "empty.xlsx": (samples.archive({"a": "b"}), "a damaged XLSX file: no part 'xl/workbook.xml'"),
     "empty.odt": (samples.archive({"a": "b"}), "a damaged OpenDocument file: no part"),
@@ -231,20 +237,71 @@ def test_unreadable_file_is_one_line_and_other_files_are_read(tmp_path):
 
 
 def test_pptx_with_missing_slide_or_note_keeps_others():
-    with ZipFile(BytesIO(samples.pptx())) as old:
-        parts = {name: old.read(name) for name in old.namelist()}
+    parts = parts_of(samples.pptx())
     del parts["ppt/slides/slide2.xml"]
     del parts["ppt/notesSlides/notes1.xml"]
     parsed = read_pptx(samples.archive(parts))
     assert (parsed.title, parsed.text) == ("Food", "nectar\npollen")
-    assert [tuple(loss) for loss in parsed.losses] == [("parts", "1 of 2 slides are missing")]
+    assert [tuple(loss) for loss in parsed.losses] == [("parts", "missing slides: 1 of 2")]
+
+
+def test_pptx_with_sections_counts_each_slide_once():
+    section = '<p14:sldId xmlns:p14="urn:sections" id="256"/>'
+    parts = parts_of(samples.pptx())
+    old = parts["ppt/presentation.xml"].decode()
+    parts["ppt/presentation.xml"] = old.replace(
+        "</p:sldIdLst>", f"</p:sldIdLst><p:extLst>{section}{section}</p:extLst>"
+    )
+    assert read_pptx(samples.archive(parts)) == read_pptx(samples.pptx())
+
+
+def test_pptx_words_of_chart_and_diagram_stand_before_the_note_of_the_slide():
+    parts = parts_of(samples.pptx()) | {
+        "ppt/slides/_rels/slide1.xml.rels": slide_relations(
+            chart="../charts/chart1.xml",
+            diagramData="../diagrams/data1.xml",
+            notesSlide="../notesSlides/notes1.xml",
+        ),
+        "ppt/charts/chart1.xml": CHART,
+        "ppt/diagrams/data1.xml": "<d><t>Larva</t><t>Pupa</t></d>",
+    }
+    parsed = read_pptx(samples.archive(parts))
+    assert parsed.text.endswith("pollen\n\nYield\nMay\n\nLarva\nPupa\n\nSay it slowly.")
+    assert parsed.losses == ()
+
+
+def test_pptx_with_damaged_chart_or_missing_diagram_notes_it_and_keeps_the_slide():
+    parts = parts_of(samples.pptx()) | {
+        "ppt/slides/_rels/slide1.xml.rels": slide_relations(
+            chart="../charts/chart1.xml", diagramData="../diagrams/data1.xml"
+        ),
+        "ppt/charts/chart1.xml": "<c",
+    }
+    parsed = read_pptx(samples.archive(parts))
+    assert parsed.text.endswith("Food\n\nnectar\npollen")
+    assert [tuple(loss) for loss in parsed.losses] == [
+        ("parts", "missing or damaged charts and diagrams: 2")
+    ]
+
+
+def parts_of(content):
+    with ZipFile(BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def slide_relations(**targets):
+    rows = "".join(
+        f'<Relationship Id="{kind}" Type="urn:types/{kind}" Target="{target}"/>'
+        for kind, target in targets.items()
+    )
+    return f"<Relationships>{rows}</Relationships>"
 
 
 def test_files_without_text_are_skipped_or_counted_as_empty(tmp_path):
     write(tmp_path / "blank.pdf", b"")
     write(tmp_path / "blank.html", "<html><body></body></html>")
     write(tmp_path / "scan.pdf", samples.pdf(["", ""]))
-    with pytest.raises(SourceError, match=r"scan\.pdf: no text layer: its 2 pages are images"):
+    with pytest.raises(SourceError, match=r"scan\.pdf: no text layer: all its pages are images"):
         read(tmp_path / "scan.pdf")
     reader = CorpusReader([tmp_path / "scan.pdf", tmp_path])
     assert list(reader) == []

@@ -185,8 +185,16 @@ def test_mail_lines_before_first_header_are_skipped(before):
     assert (parsed.title, parsed.text) == ("Timetable", "Net loft")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_mail_text_without_blank_line_above_is_read_in_the_encoding_of_its_header(encoding):
+    head = f"{HEAD}Content-Type: text/plain; charset={encoding}\r\n"
+    content = f"{head}Grüße aus Gävle, ohne Leerzeile.\r\nBis bald!\r\n".encode(encoding)
+    assert read_mail(content).text == "Grüße aus Gävle, ohne Leerzeile.\nBis bald!"
+
+
 @pytest.mark.parametrize(
-    "prose", ["", "\n\nOnly words.\n", "Note: only words\n", "From here on\nonly words\n"]
+    "prose",
+    ["", "\n\nOnly words.\n", "Note: only words\n", "From here on\nonly words\n", "Größe\n"],
 )
 def test_a_file_without_headers_of_a_mail_is_refused(prose):
     with pytest.raises(SourceError, match="no e-mail: it begins with no header"):

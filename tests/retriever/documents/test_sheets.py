@@ -114,6 +114,8 @@ def test_names_of_columns_are_told_by_what_is_below_them(rows, last):
         (2, "45352.5", "2024-03-01 12:00"),
         (3, "0.75", "18:00"),
         (4, "0.0525", "5.25%"),
+        (4, "0.07", "7%"),
+        (4, "2166826.6770000001", "216682667.7%"),
         (5, "1.5", "36:00"),
         (6, "7", "7"),
         (7, "45352", "2024-03-01"),
@@ -128,6 +130,20 @@ def test_names_of_columns_are_told_by_what_is_below_them(rows, last):
 def test_numbers_are_read_as_their_format_shows_them(look, value, text):
     cell = f'<row><c s="{look}"><v>{value}</v></c></row>'
     assert read_xlsx(xlsx(cell, names=("Sheet1",))).text == text
+
+
+@pytest.mark.parametrize(
+    ("escaped", "text"),
+    [
+        ("Rich_x000d_\nText", "Rich Text"),
+        ("a_x0041_b", "aAb"),
+        ("a_x005F_x0041_b", "a_x0041_b"),
+        ("a_xD83D_b", "a_xD83D_b"),
+        ("snake_xcode_", "snake_xcode_"),
+    ],
+)
+def test_xlsx_characters_written_by_number_are_decoded(escaped, text):
+    assert read_xlsx(xlsx(row(escaped))).text == text
 
 
 def test_days_are_counted_from_1904_where_a_workbook_says_so():
@@ -155,8 +171,8 @@ def test_hidden_and_damaged_sheets_are_counted():
     parsed = read_xlsx(content)
     assert parsed.text == "Boats\n\na\n\nNotes\n\nc"
     assert [tuple(loss) for loss in parsed.losses] == [
-        ("data", "1 of 3 sheets are hidden"),
-        ("parts", "1 damaged sheets: Notes"),
+        ("data", "hidden sheets: 1 of 3"),
+        ("parts", "damaged sheets: Notes"),
     ]
 
 
@@ -230,4 +246,4 @@ def test_opendocument_sheets_are_read_like_xlsx():
         "Costs",
         "Day | Share | Sum\nDay: 2024-03-01 10:30:00 | Share: 5% | Sum: 1200\nDay: yes",
     )
-    assert [loss.detail for loss in parsed.losses] == ["1 of 2 sheets are hidden"]
+    assert [loss.detail for loss in parsed.losses] == ["hidden sheets: 1 of 2"]
