@@ -103,17 +103,23 @@ def _with_stored_id(
 def _record_faults(memory: SourceMemory, reader: CorpusReader, numbers: Mapping[str, int]) -> None:
     """Record why files were skipped; a file that cannot be read any more keeps its documents."""
     faults = [
-        (numbers.get(os.path.abspath(source)), os.fsencode(path), fault[:_FAULT_LENGTH])
+        {
+            "source": numbers.get(os.path.abspath(source)),
+            "path": os.fsencode(path),
+            "fault": fault[:_FAULT_LENGTH],
+        }
         for source, path, fault in reader.unread
     ]
     with memory.transaction() as database:
         database.executemany(
-            "UPDATE readings SET fault = ?3 WHERE (source, path) = (?1, ?2) AND NOT EXISTS "
-            "(SELECT 1 FROM origins WHERE (source, path) = (?1, ?2) AND NOT stale)",
+            "UPDATE readings SET fault = :fault WHERE (source, path) = (:source, :path) "
+            "AND NOT EXISTS (SELECT 1 FROM origins "
+            "WHERE (source, path) = (:source, :path) AND NOT stale)",
             faults,
         )
         database.executemany(
-            "UPDATE origins SET stale = 0 WHERE (source, path) = (?1, ?2) AND NOT EXISTS "
-            "(SELECT 1 FROM origins WHERE (source, path) = (?1, ?2) AND NOT stale)",
-            (fault[:2] for fault in faults),
+            "UPDATE origins SET stale = 0 WHERE (source, path) = (:source, :path) "
+            "AND NOT EXISTS (SELECT 1 FROM origins "
+            "WHERE (source, path) = (:source, :path) AND NOT stale)",
+            faults,
         )
