@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,29 @@ _SLACK = 1.25
 _FILLED = 16
 # Attention bias at padding. Its exponential is 0 in every precision.
 _PADDED = -1e4
+# OpenVINO sends a message to Google Analytics at each import, unless this package is missing.
+_TELEMETRY = "openvino_telemetry"
+_IMPORT_LOCK = threading.Lock()
+
+
+def import_openvino() -> Any:
+    """Import OpenVINO without its telemetry: it takes a stub that sends nothing.
+
+    A program that has imported OpenVINO itself keeps its telemetry.
+    """
+    modules = cast(dict[str, Any], sys.modules)
+    with _IMPORT_LOCK:
+        if "openvino" not in modules:
+            telemetry = modules.get(_TELEMETRY)
+            modules[_TELEMETRY] = None
+            try:
+                import openvino
+            finally:
+                del modules[_TELEMETRY]
+                if telemetry is not None:
+                    modules[_TELEMETRY] = telemetry
+        import openvino
+    return openvino
 
 
 class OpenVINOEngine:
@@ -103,8 +127,7 @@ class OpenVINOEngine:
     def _inputs(
         self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None
     ) -> list[Any]:
-        import openvino
-
+        openvino = import_openvino()
         network = self._network
         lengths = np.array([len(row) for row in ids], np.int64)
         shape = len(ids), int(lengths.max())
@@ -128,8 +151,7 @@ class OpenVINOEngine:
 
     def _request(self, streams: int) -> Any:
         """Return an idle request of the graph for a number of parallel batches."""
-        import openvino
-
+        openvino = import_openvino()
         with self._lock:
             if streams not in self._compiled:
                 settings: dict[str, Any] = {
@@ -164,11 +186,9 @@ class _GraphOperations:
     """The operations of a forward pass as nodes of an OpenVINO graph."""
 
     def __init__(self, network: Network, ranges: Ranges | None) -> None:
-        from openvino import opset13
-
         self._network = network
         self._ranges = ranges
-        self._operators: Any = opset13
+        self._operators = import_openvino().opset13
         self._parameters = {name: self._parameter(name) for name in graph_inputs(network)}
         # Attention bias of padding.
         self._padding = self._parameters["padding"]
@@ -177,8 +197,6 @@ class _GraphOperations:
 
     def model(self, layers: Sequence[int]) -> Any:
         """Return a model of hidden states, with the inputs of `graph_inputs`."""
-        import openvino
-
         network = self._network
         words = self._parameters.get("words")
         if isinstance(network.words, np.ndarray):
@@ -191,7 +209,7 @@ class _GraphOperations:
         for layer, state in zip(range(layers[-1] + 1), states, strict=False):
             if layer in layers:
                 outputs.append(self._operators.result(state))
-        return openvino.Model(outputs, list(self._parameters.values()), "encoder")
+        return import_openvino().Model(outputs, list(self._parameters.values()), "encoder")
 
     def _parameter(self, name: str) -> Any:
         shapes = {"words": [-1, -1, self._network.width], "padding": [-1, 1, 1, -1]}

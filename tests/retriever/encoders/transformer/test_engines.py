@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
@@ -252,3 +254,15 @@ def test_few_texts_are_divided_among_the_cores(load, monkeypatch, lengths, most)
         assert len(batches) == most
         # Cores that work at the same time end at about the same time.
         assert max(work) < 1.5 * min(work)
+
+
+@needs_openvino
+def test_openvino_is_imported_without_its_telemetry():
+    program = """
+import sys
+from retriever.encoders.transformer.openvino_engine import import_openvino
+assert callable(import_openvino().convert_model)
+print([name for name in sys.modules if name.startswith("openvino_telemetry")])
+"""
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"[]\n"

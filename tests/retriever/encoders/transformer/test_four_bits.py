@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -135,8 +136,8 @@ def cosines(first, second):
     ],
 )
 def test_vectors_are_those_of_torch_with_expanded_weights(settings, least, folder, reference):
-    if "openvino" in settings:
-        pytest.importorskip("openvino")
+    if "openvino" in settings and not find_spec("openvino"):
+        pytest.skip("OpenVINO is not installed")
     encoder = Encoder.load(f"multilingual-e5-small::query-prompt=::passage-prompt=::{settings}")
     vectors = encoder.encode(TEXTS)
     assert encoder.spec.dimensions == 384
