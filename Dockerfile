@@ -1,6 +1,6 @@
 # The service in an image: docker build -t retriever . && docker run -p 127.0.0.1:8765:8765 \
 #   -e RETRIEVER_TOKEN=... -v indexes:/indexes retriever
-# No image was built of this file yet; its pip and retriever commands were run outside of one.
+# Built by podman on a stand-in for the base, Debian 13 with Python 3.13; no container ran yet.
 FROM python:3.13-slim AS build
 ARG EXTRAS=cpu,offline,serve
 RUN apt-get update \
