@@ -60,7 +60,7 @@ def rank_systems(
     `settings.data.index`.
 
     Questions are a folder in any form that `read_question_set` reads, the split to rank, or several
-    splits by their names. docs/measurements/question-answering.md names the systems; a single text
+    splits by their names. docs/reference/question-answering.md names the systems; a single text
     may hold several with commas.
 
     Raises:

@@ -1,6 +1,6 @@
 """The systems of an evaluation, the texts that name them, and how they are trained and ranked.
 
-docs/measurements/question-answering.md has a table of the texts. ``@ENCODER`` after a system that
+docs/reference/question-answering.md has a table of the texts. ``@ENCODER`` after a system that
 has an encoder names another one for it; ``all`` stands for `ALL`, ``heads`` for `HEADS`.
 """
 
