@@ -91,7 +91,7 @@ def experiments(paper: str | None = None, name: str | None = None) -> tuple[Expe
         )
         raise ConfigError(
             f"experiment: expected one of {listed} (tables of times are benchmarks of the "
-            f"repository, see docs/measurements/results.md); found {paper} {name or ''}".strip()
+            f"repository, see docs/reference/reproduce.md); found {paper} {name or ''}".strip()
         )
     return selected
 
