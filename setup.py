@@ -56,12 +56,12 @@ EXTRAS = {
     "scripts": ["icu4py>=1.2"],
     "sentences": ["scikit-learn>=1.5", "scipy>=1.11"],
     "torch": ["torch>=2.5", "transformers>=4.57"],
-    # uvicorn runs faster with uvloop, and without it too.
+    # uvicorn runs faster with uvloop, which Windows does not have, and without it too.
     "serve": [
         "fastapi>=0.115",
         "prometheus-client>=0.20",
         "uvicorn>=0.30",
-        "uvloop>=0.20",
+        "uvloop>=0.20; sys_platform != 'win32'",
     ],
     "watch": ["watchfiles>=1.0"],
     "dev": [

@@ -5,7 +5,6 @@ A safe write is: files under other names, fsync each, rename them, fsync the fol
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import hashlib
 import mmap
@@ -13,7 +12,6 @@ import os
 import re
 import shutil
 import sqlite3
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -22,7 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes import platforms
 from indexes.errors import DamagedIndexError, IndexLockedError, RetrieverError, StorageError
+from indexes.platforms import fsync_path
 
 LOCK_FILE = "writer.lock"
 # SQLite's shared memory grows in pieces of this size.
@@ -37,8 +37,6 @@ _REFUSALS = {
     errno.ENOTDIR: "a file is in the way: choose another folder",
     errno.EIO: "the disk reports an error: check it, then the index with `retriever verify`",
 }
-# Errors of the system for locks that a file system does not have.
-NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP))
 _REMEDY = "restore it from a backup or index again with --recreate"
 
 
@@ -52,15 +50,8 @@ def lockless(folder: Path) -> StorageError:
 
 def grants_locks(folder: Path) -> bool:
     """Whether the files of an index can be locked, which SQLite does not tell from a held lock."""
-    import fcntl
-
-    try:
-        # Not the database, whose closing would drop the locks of this process.
-        with open(folder / LOCK_FILE, "rb", buffering=0) as file:
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in NO_LOCKS
-    return True
+    # Not the database, whose closing would drop the locks of this process.
+    return platforms.grants_locks(folder / LOCK_FILE)
 
 
 @contextmanager
@@ -85,6 +76,11 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 def _refusal(path: Path, error: OSError) -> StorageError | None:
     """The error to raise for one of the operating system; None if it says all itself."""
+    if platforms.is_in_use(error):
+        return StorageError(
+            f"{error.filename or path}: Windows refuses it: close the programs that have it open, "
+            "or make it writable, and run the same command again"
+        )
     if error.errno in (errno.EACCES, errno.EPERM):
         place = Path(error.filename or path)
         return StorageError(f"{place}: {_denied(place)}")
@@ -172,38 +168,6 @@ def _is_full(folder: Path) -> bool:
         return False
 
 
-_AT_FDCWD = -100
-# The same number on Linux (RENAME_EXCHANGE) and on macOS (RENAME_SWAP).
-_EXCHANGE = 2
-
-
-def require_platform() -> None:
-    """Refuse to write where a crash could lose what was written."""
-    if sys.platform == "win32":
-        raise StorageError(
-            "Windows is not supported: it cannot flush a folder to the disk or replace one that "
-            "is in use; run retriever in WSL, on Linux or on macOS"
-        )
-
-
-def fsync_path(path: Path) -> None:
-    """Flush a file or a folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        if sys.platform == "darwin":
-            import fcntl
-
-            # On macOS fsync leaves data in the drive's cache. Some file systems lack this call.
-            try:
-                fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-            except OSError:
-                os.fsync(descriptor)
-        else:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def fsync_tree(folder: Path) -> None:
     """Flush everything below a folder, each file before its folder; then its parent."""
     for root, _, names in os.walk(folder, topdown=False):
@@ -231,7 +195,7 @@ def _renamed_at_end(paths: Sequence[Path]) -> Iterator[list[Path]]:
         for path in new:
             fsync_path(path)
         for path, name in zip(new, paths, strict=True):
-            os.replace(path, name)
+            platforms.replace_file(path, name)
         fsync_path(paths[-1].parent)
 
 
@@ -248,12 +212,12 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
         if replace and folder.exists():
             replace_folder(new, folder)
         else:
-            os.rename(new, folder)
+            platforms.move_folder(new, folder)
             try:
                 fsync_path(folder.parent)
             except OSError:
                 # Reported as not made, it would be in the way of the next attempt.
-                os.rename(folder, new)
+                platforms.move_folder(folder, new)
                 raise
 
 
@@ -268,7 +232,7 @@ def _temporary(path: Path, make: Callable[[Path], object]) -> Iterator[Path]:
     lock = None
     is_taken = False
     try:
-        lock = _lock(new)
+        lock = platforms.lock_path(new)
     except (BlockingIOError, FileNotFoundError):
         # Before it was locked, another process took it for abandoned.
         is_taken = True
@@ -296,7 +260,7 @@ def abandoned(folder: Path, name: str | None = None) -> Iterator[Path]:
         return
     for entry in names:
         try:
-            lock = _lock(folder / entry)
+            lock = platforms.lock_path(folder / entry)
         except OSError:
             continue
         try:
@@ -309,19 +273,6 @@ def remove_abandoned(path: Path) -> None:
     """Remove what killed processes left that wrote `path`."""
     for left in abandoned(path.parent, path.name):
         _remove(left)
-
-
-def _lock(path: Path) -> int:
-    """A descriptor that holds the lock of a file or folder until it is closed."""
-    import fcntl
-
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def _remove(path: Path) -> None:
@@ -369,31 +320,13 @@ def replace_folder(new: Path, current: Path) -> None:
     """
     aside = aside_of(current)
     shutil.rmtree(aside, ignore_errors=True)
-    if _exchange(new, current):
-        os.rename(new, aside)
+    if platforms.exchange(new, current):
+        platforms.move_folder(new, aside)
     else:
-        os.rename(current, aside)
-        os.rename(new, current)
+        platforms.move_folder(current, aside)
+        platforms.move_folder(new, current)
     fsync_path(current.parent)
     shutil.rmtree(aside, ignore_errors=True)
-
-
-def _exchange(first: Path, second: Path) -> bool:
-    """Swap two names in one atomic step; False if the system or file system cannot."""
-    library = ctypes.CDLL(None, use_errno=True)
-    names = os.fsencode(first), os.fsencode(second)
-    if sys.platform == "darwin" and hasattr(library, "renamex_np"):
-        failed = library.renamex_np(*names, _EXCHANGE)
-    elif sys.platform.startswith("linux") and hasattr(library, "renameat2"):
-        failed = library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE)
-    else:
-        return False
-    if not failed:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        return False
-    raise OSError(code, os.strerror(code), str(first), None, str(second))
 
 
 # Up to this size a file is read, which takes about as long as mapping it, and holds no descriptor:
@@ -454,8 +387,8 @@ def set_read_ahead(array: NDArray[Any], enabled: bool) -> None:
     while isinstance(base, np.ndarray):
         base = base.base
     mapped = base.obj if isinstance(base, memoryview) else None
-    if sys.platform != "win32" and isinstance(mapped, mmap.mmap):
-        mapped.madvise(mmap.MADV_NORMAL if enabled else mmap.MADV_RANDOM)
+    if isinstance(mapped, mmap.mmap):
+        platforms.set_mapped_read_ahead(mapped, enabled)
 
 
 def map_bytes(path: Path) -> bytes | mmap.mmap:

@@ -26,6 +26,7 @@ from cli.options import (
 )
 from cli.output.text import say
 from cli.service_options import host_option, indexes_argument, open_indexes, token_option, url_host
+from indexes.platforms import ending_signals
 from retriever.settings import setting
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     host, port = listening.getsockname()[:2]
     say(f"search page at http://{url_host(host)}:{port}/; Ctrl-C ends", err=False)
     # uvicorn raises the signal again after the last request. That is no failure.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals():
         signal.signal(number, lambda *_: None)
     # Collections of garbage stop all clients. They are rare, and leave out imported modules.
     gc.freeze()

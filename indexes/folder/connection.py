@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -29,6 +28,7 @@ from indexes.files import (
     readable,
     storage_errors,
 )
+from indexes.platforms import FSYNC_LEAVES_CACHE
 
 DATABASE_FILE = "index.sqlite"
 _LOG = f"{DATABASE_FILE}-wal"
@@ -307,8 +307,7 @@ def connect(folder: Path, mode: str) -> sqlite3.Connection:
         connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA trusted_schema=OFF")
-        if sys.platform == "darwin":
-            # On macOS fsync leaves data in the drive's cache.
+        if FSYNC_LEAVES_CACHE:
             connection.execute("PRAGMA fullfsync=ON")
             connection.execute("PRAGMA checkpoint_fullfsync=ON")
     except BaseException:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import platform
 import shutil
 import sys
 import time
@@ -15,15 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from indexes import platforms
 from indexes.errors import IndexLockedError, NotAnIndexError
 from indexes.files import (
     LOCK_FILE,
-    NO_LOCKS,
     abandoned,
     aside_of,
-    fsync_path,
     lockless,
-    require_platform,
     storage_errors,
 )
 from indexes.folder.connection import (
@@ -32,24 +31,25 @@ from indexes.folder.connection import (
     foreign_files,
     refuse_links,
 )
+from indexes.platforms import NO_LOCKS, WriterLock, fsync_path, release_to_move
 
 _POLL_SECONDS = 0.02
 
 
 @contextmanager
-def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> Iterator[None]:
+def writer_lock(
+    folder: Path, timeout: float = 0.0, what: str = "the index"
+) -> Iterator[WriterLock]:
     """Hold the exclusive right to write to a folder, which messages call `what`."""
     # Imported here, since readers do not need it.
-    from filelock import FileLock, Timeout
+    from filelock import Timeout
 
-    require_platform()
     refuse_links(folder, *OWN_FILES)
     path = folder / LOCK_FILE
     deadline = time.monotonic() + timeout
     while True:
         identity_before = _identity(folder)
-        # Not thread-local: another thread may close the writer.
-        lock = FileLock(path, thread_local=False, fallback_to_soft=False, is_singleton=False)
+        lock = platforms.file_lock(path)
         with storage_errors(folder):
             remaining_seconds = max(0.0, deadline - time.monotonic())
             try:
@@ -71,14 +71,14 @@ def writer_lock(folder: Path, timeout: float = 0.0, what: str = "the index") -> 
         lock.release()
     facts = {
         "pid": os.getpid(),
-        "host": os.uname().nodename,
+        "host": platform.node(),
         "command": " ".join(sys.argv[:2]),
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
     try:
         with storage_errors(folder):
             path.write_text(json.dumps(facts), encoding="utf-8")
-        yield
+        yield lock
     finally:
         # Emptied, since the command may name erased content.
         with suppress(OSError):
@@ -124,13 +124,15 @@ def recover_replacement(current: Path) -> None:
     if not current.exists():
         if (aside / DATABASE_FILE).exists():
             # The replacing process holds the lock of the folder that it moved aside.
-            with writer_lock(aside):
+            with writer_lock(aside) as lock:
                 if not current.exists():
-                    os.rename(aside, current)
+                    release_to_move(lock)
+                    platforms.move_folder(aside, current)
                     fsync_path(current.parent)
     # The user's own folder may have this name.
     elif not foreign_files(aside):
-        with writer_lock(aside):
+        with writer_lock(aside) as lock:
+            release_to_move(lock)
             shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -163,5 +165,6 @@ def remove_index(folder: Path) -> None:
     is_own = (folder / DATABASE_FILE).is_file() and not foreign_files(folder)
     if folder.is_symlink() or not is_own:
         raise NotAnIndexError(f"{folder}: expected an index folder; nothing was removed")
-    with writer_lock(folder), storage_errors(folder):
+    with writer_lock(folder) as lock, storage_errors(folder):
+        release_to_move(lock)
         shutil.rmtree(folder)

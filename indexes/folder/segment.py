@@ -34,6 +34,7 @@ from indexes.files import (
 from indexes.folder.checksums import SegmentSums, write_sums
 from indexes.folder.connection import SEGMENTS_FOLDER, format_version, refuse_links
 from indexes.folder.documents import VALUES_SINCE, read_waiting
+from indexes.platforms import remove_tree
 from indexes.vectors.library import FLAT
 from indexes.vectors.segment_structure import FLAT_STRUCTURE, SegmentStructure
 
@@ -182,8 +183,13 @@ def open_segment(index: Path, number: int, manifest_hash: str) -> Segment:
     )
 
 
-def remove_unnamed_segments(index: Path, segments: Iterable[int]) -> None:
-    """Remove all folders in `segments/` except those of the segments `named`."""
+def remove_unnamed_segments(index: Path, segments: Iterable[int]) -> bool:
+    """Remove all folders in `segments/` except those of these segments.
+
+    Return whether all are removed: Windows keeps files that a program has mapped, which the next
+    writer removes.
+    """
+    is_complete = True
     live = {f"{number:06d}" for number in segments}
     folder = index / SEGMENTS_FOLDER
     if folder.is_dir():
@@ -194,7 +200,8 @@ def remove_unnamed_segments(index: Path, segments: Iterable[int]) -> None:
                 # A link is never followed.
                 path.unlink()
             elif path.is_dir():
-                shutil.rmtree(path)
+                is_complete = remove_tree(path) and is_complete
+    return is_complete
 
 
 def read_manifest(folder: Path, manifest_hash: str) -> dict[str, Any]:

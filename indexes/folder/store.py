@@ -33,6 +33,7 @@ from indexes.folder.connection import (
 from indexes.folder.lock import new_folder, recover_replacement, writer_lock
 from indexes.folder.segment import MANIFEST_FILE, read_manifest, segment_folder
 from indexes.folder.view import FolderReader, size_on_disk
+from indexes.platforms import release_to_move
 from indexes.protocol import Stage, no_progress
 
 if TYPE_CHECKING:
@@ -112,15 +113,15 @@ class FolderStore:
             # The user's own folder may have this name.
             require_vacant(beside)
         marker = new / _MARKER
-        with writer_lock(folder):
+        with writer_lock(folder) as lock:
             with storage_errors(new):
-                if not marker.is_file() or marker.read_text() != begun_with:
+                if not marker.is_file() or marker.read_text("utf-8") != begun_with:
                     # Begun with other settings, or left behind by a finished replacement. The
                     # marker is removed first: no run may resume an interrupted removal.
                     marker.unlink(missing_ok=True)
                     shutil.rmtree(new, ignore_errors=True)
                 new.mkdir(exist_ok=True)
-                marker.write_text(begun_with)
+                marker.write_text(begun_with, "utf-8")
             try:
                 yield FolderStore(new)
             except RetrieverError:
@@ -129,6 +130,7 @@ class FolderStore:
                 raise
             with storage_errors(folder):
                 marker.unlink()
+                release_to_move(lock)
                 replace_folder(new, folder)
 
     def verify(self) -> list[str]:

@@ -33,6 +33,7 @@ from indexes.folder.documents import checked_passages, document_columns, stored_
 from indexes.folder.lock import recover_replacement, remains
 from indexes.folder.segment import PENDING, LiveSegment, contained, live_segments
 from indexes.metadata import FieldType, document_checksum
+from indexes.platforms import register_at_fork
 from indexes.protocol import (
     CONTENT_BYTES,
     Candidates,
@@ -172,13 +173,11 @@ class FolderReader:
         return commit
 
 
-# Not on Windows.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=FolderReader.before_fork,
-        after_in_parent=partial(FolderReader.after_fork, in_child=False),
-        after_in_child=partial(FolderReader.after_fork, in_child=True),
-    )
+register_at_fork(
+    FolderReader.before_fork,
+    partial(FolderReader.after_fork, in_child=False),
+    partial(FolderReader.after_fork, in_child=True),
+)
 
 # Filters whose passages are kept in memory, a few bits a passage each.
 _FILTERS = 8

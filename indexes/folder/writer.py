@@ -248,7 +248,16 @@ class FolderWriter:
             is_needed = structure_choice(live, self.structures).name != FLAT
         if is_needed:
             self.replace(live, stage=stage)
+        merged = len(live) if is_needed else 0
+        # Windows keeps files that are mapped, by this process too.
+        del live
         with storage_errors(self.folder):
+            if erase and not self._remove_orphans():
+                raise StorageError(
+                    f"{self.folder}: another program has files of the index open, which Windows "
+                    "keeps: what was deleted is found no more, but its bytes are still there; end "
+                    "that program and run the same command again"
+                )
             if erase:
                 self._connection.execute(
                     "DELETE FROM fields WHERE field NOT IN (SELECT field FROM metadata_values)"
@@ -264,7 +273,7 @@ class FolderWriter:
                 "what was deleted is found no more, but its bytes are still in the log; end that "
                 "program and run the same command again"
             )
-        return len(live) if is_needed else 0
+        return merged
 
     @property
     def structures(self) -> StructureSettings:
@@ -369,9 +378,9 @@ class FolderWriter:
             bump_generation(self._connection)
         return deleted.documents
 
-    def _remove_orphans(self) -> None:
+    def _remove_orphans(self) -> bool:
         segment_rows = self._connection.execute("SELECT segment FROM segments")
-        remove_unnamed_segments(self.folder, [number for (number,) in segment_rows])
+        return remove_unnamed_segments(self.folder, [number for (number,) in segment_rows])
 
 
 def _log_build(folder: Path, passages: int, choice: Choice) -> None:

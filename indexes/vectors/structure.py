@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from indexes.checksums import BlockGuard, unguarded
 from indexes.errors import FormatVersionError
 from indexes.files import damaged, present, storage_errors
+from indexes.platforms import descriptor_path, open_binary, read_at
 from indexes.protocol import Stage, no_progress
 from indexes.vectors.build import build_index
 from indexes.vectors.choice import Choice
@@ -87,8 +88,7 @@ class Structure:
         flags = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)
         os.lseek(self.descriptor, 0, os.SEEK_SET)
         try:
-            # This path leads to the open file even if its name is gone.
-            index = faiss.read_index(f"/dev/fd/{self.descriptor}", flags)
+            index = faiss.read_index(descriptor_path(self.descriptor, self.path), flags)
         except RuntimeError as error:
             raise FormatVersionError(
                 f"{self.path}: FAISS {self.facts.faiss} wrote it, and FAISS {faiss.__version__} "
@@ -141,7 +141,7 @@ def open_structure(
 ) -> Structure:
     """Open a structure file; only its last kilobyte is read."""
     with present(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_binary(path)
         try:
             facts, crc32 = _read_facts(path, descriptor)
             _require_shape(path, (passages, dimensions), (facts.passages, facts.dimensions))
@@ -156,7 +156,7 @@ def _read_facts(path: Path, descriptor: int) -> tuple[StructureFacts, int]:
     size = os.fstat(descriptor).st_size
     if size < _TRAILER_BYTES:
         raise damaged(path, f"expected {_TRAILER_BYTES} bytes or more, found {size}")
-    trailer = os.pread(descriptor, _TRAILER_BYTES, size - _TRAILER_BYTES)
+    trailer = read_at(descriptor, _TRAILER_BYTES, size - _TRAILER_BYTES)
     try:
         fields = json.loads(trailer)
         crc32 = int(fields.pop("crc32"))
@@ -183,7 +183,7 @@ def _crc32(descriptor: int, facts: StructureFacts) -> int:
     crc32 = zlib.crc32(json.dumps(asdict(facts)).encode())
     offset = 0
     end = min(facts.guarded, facts.bytes)
-    while offset < end and (chunk := os.pread(descriptor, min(end - offset, _CHUNK_BYTES), offset)):
+    while offset < end and (chunk := read_at(descriptor, min(end - offset, _CHUNK_BYTES), offset)):
         crc32 = zlib.crc32(chunk, crc32)
         offset += len(chunk)
     return crc32

@@ -11,17 +11,15 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from indexes.platforms import can_limit_programs, kill_session, program_limits
 from retriever.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,8 +38,6 @@ _MOST_PIXELS = 40_000_000
 _MOST_BYTES = 1 << 20
 _MOST_WRITTEN = 1 << 26
 _PLACEHOLDER = "{}"
-# Signal of Linux for the death of the process that started another.
-_PR_SET_PDEATHSIG = 1
 
 # Called before each page; a process that reads files tells that it is alive.
 report_progress: Callable[[], None] = lambda: None  # noqa: E731
@@ -55,13 +51,19 @@ def ocr_command() -> list[str]:
     """Return the words of the command; empty if none is set.
 
     Raises:
-        ConfigError: the words cannot be divided, or there is no such program.
+        ConfigError: the words cannot be divided, there is no such program, or the system is
+            Windows.
     """
     text = os.environ.get(VARIABLE, "")
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise ConfigError(f"--ocr: expected a command, found {text!r} ({error})") from error
+    if words and not can_limit_programs():
+        raise ConfigError(
+            "--ocr: Windows can limit neither the time nor the files of a program and of what it "
+            "starts; run retriever in WSL, on Linux or on macOS"
+        )
     if words and shutil.which(words[0]) is None:
         raise ConfigError(
             f"--ocr: there is no program {words[0]!r}; install it, as with `apt install "
@@ -92,9 +94,8 @@ def _run_program(words: list[str], picture: Path, folder: Path) -> str:
                 stdout=stdout,
                 stderr=stderr,
                 cwd=folder,
-                start_new_session=True,
                 # The process that reads files has one thread.
-                preexec_fn=_limit_program,  # noqa: PLW1509
+                **program_limits(_MOST_WRITTEN),
             )
         except OSError as error:
             raise RecognitionError(f"{words[0]}: {error.strerror}") from error
@@ -104,7 +105,7 @@ def _run_program(words: list[str], picture: Path, folder: Path) -> str:
             raise RecognitionError(f"{words[0]}: longer than {SECONDS:.0f} s") from None
         finally:
             # With all that it has started.
-            _kill_group(process)
+            kill_session(process)
     if code:
         last = errors.read_bytes()[-500:].decode("utf-8", "replace").strip().splitlines()
         reason = f"exit code {code}" if code > 0 else f"signal {-code}"
@@ -112,22 +113,6 @@ def _run_program(words: list[str], picture: Path, folder: Path) -> str:
     with output.open("rb") as text:
         content = text.read(_MOST_BYTES)
     return content.decode("utf-8", "replace").replace("\0", "").replace("\f", "\n").strip()
-
-
-def _limit_program() -> None:
-    """End the program with this process, and bound the files that it writes."""
-    import ctypes
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _draw_page(page: PdfPage) -> bytes:

@@ -22,6 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from indexes.platforms import limit_memory, usable_cores
 from retriever.documents import ocr
 from retriever.documents.data_blocks import without_data_blocks
 from retriever.documents.decoding import byte_losses, record_texts
@@ -48,8 +49,7 @@ class ReadingProcesses:
     """Processes that read files, started when they are needed."""
 
     def __init__(self) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        self._threads = ThreadPoolExecutor(min(_MOST_PROCESSES, cores or 1))
+        self._threads = ThreadPoolExecutor(min(_MOST_PROCESSES, usable_cores()))
         # Threads share both; their operations are atomic.
         self._idle: list[subprocess.Popen[bytes]] = []
         self._all: set[subprocess.Popen[bytes]] = set()
@@ -153,10 +153,7 @@ def parse_file(reader: str, content: bytes | str, *arguments: str) -> Parsed:
 def serve() -> None:
     """Answer the requests on standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
+    limit_memory(_MEMORY_LIMIT)
     answers = os.fdopen(os.dup(1), "wb")
     # Standard output is for answers; libraries that print write to standard error.
     os.dup2(2, 1)

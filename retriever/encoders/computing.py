@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from indexes.platforms import GPU_FILES, PROCESSOR_FILE
 from retriever.encoders.settings import Dtype, EncoderSettings
 from retriever.errors import require_extra
 
@@ -39,20 +39,17 @@ BATCH_PIECES: dict[Dtype, int] = {
 ACCELERATOR_PIECES = 32768
 # Word pieces of a forward pass in training. A step takes several passes.
 TRAINING_PIECES = 2048
-_PROCESSOR = Path("/proc/cpuinfo")
 # Processor flags of the instructions that OpenVINO multiplies bfloat16 with.
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
 # Processor flag of tiles (AMX), which OpenVINO multiplies bfloat16 in.
 _TILES = "amx_bf16"
-# Files that the drivers of NVIDIA, AMD and the Windows Subsystem for Linux create.
-_GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
 def runs_on_cpu(device: str | None) -> bool:
     """Return whether a model runs on the processor, judged without importing torch."""
     if device is not None:
         return device == "cpu"
-    return not any(map(os.path.exists, _GPU_FILES)) or not _has_torch()
+    return not any(map(os.path.exists, GPU_FILES)) or not _has_torch()
 
 
 def _has_torch() -> bool:
@@ -117,7 +114,7 @@ def is_int8_slower() -> bool:
 
 def _processor_flags() -> list[str]:
     try:
-        return _PROCESSOR.read_text(encoding="utf-8", errors="replace").split()
+        return PROCESSOR_FILE.read_text(encoding="utf-8", errors="replace").split()
     except OSError:
         return []
 

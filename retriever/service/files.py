@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from fastapi.responses import StreamingResponse
 
+from indexes.platforms import open_without_links
 from retriever.documents.file_heads import HEAD
 from retriever.documents.file_kinds import KINDS, kind_of
 from retriever.errors import RetrieverError
@@ -35,9 +36,6 @@ DOWNLOAD = "application/octet-stream"
 # Bytes that are read at once.
 _CHUNK = 2**18
 _SANDBOX = "sandbox; default-src 'none'; frame-ancestors 'none'"
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Non-blocking: a pipe in place of the file does not wait for its other end.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +136,7 @@ def _open_below(source: str, path: str) -> BinaryIO:
         root = os.path.realpath(os.path.dirname(source))
         target = os.path.join(root, os.path.basename(source))
     *folders, name = os.path.relpath(target, root).split(os.sep)
-    folder = os.open(root, _FOLDER)
-    try:
-        for part in folders:
-            below = os.open(part, _FOLDER, dir_fd=folder)
-            os.close(folder)
-            folder = below
-        # Opening a device can have side effects.
-        _check_plain(os.stat(name, dir_fd=folder, follow_symlinks=False))
-        file = os.open(name, _FILE, dir_fd=folder)
-    finally:
-        os.close(folder)
+    file = open_without_links(root, folders, name, _check_plain)
     try:
         # The file may have been replaced since the first check.
         _check_plain(os.fstat(file))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 from asyncio import TimerHandle
 from threading import Event
@@ -14,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from indexes.platforms import open_file_limit
 from retriever.errors import ConfigError
 
 # Maximum bytes of a request line with its headers.
@@ -71,8 +71,8 @@ def create_server(
 
 
 def _limit_connections(most: int) -> int:
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return most if files == resource.RLIM_INFINITY else min(most, files // 2)
+    files = open_file_limit()
+    return most if files is None else min(most, files // 2)
 
 
 class _Server(uvicorn.Server):

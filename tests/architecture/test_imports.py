@@ -11,7 +11,7 @@ LAYERS = ["indexes", "retriever", "eval", "cli"]
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "pyarrow", "matplotlib", "ray"}
 STORES = ["folder", "milvus", "postgres"]
 # Modules of `indexes` that every package may import, and those that `retriever` may.
-SHARED_ENTRIES = {"indexes.errors", "indexes.settings"}
+SHARED_ENTRIES = {"indexes.errors", "indexes.platforms", "indexes.settings"}
 RETRIEVER_ENTRIES = SHARED_ENTRIES | {
     "indexes",
     "indexes.bm25",

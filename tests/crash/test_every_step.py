@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import indexes.files
+import indexes.platforms
 import retriever.index.indexing.indexer
 from indexes.folder.connection import is_index
 from indexes.folder.lock import recover_replacement
@@ -81,7 +82,7 @@ def test_operation_killed_before_each_step_leaves_a_sound_index(
     template, tmp_path, monkeypatch, kind, exchange, every
 ):
     if not exchange:
-        monkeypatch.setattr(indexes.files, "_exchange", lambda new, current: False)
+        monkeypatch.setattr(indexes.platforms, "exchange", lambda new, current: False)
     operation, is_new = KILLED[kind], kind in ("create", "recreate")
     documents = {} if kind == "create" else before()
     allowed = operation.steps(documents)

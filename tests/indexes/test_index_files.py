@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import indexes.files
+from indexes import platforms
 from indexes.errors import DamagedIndexError, IndexLockedError, StorageError
 from indexes.files import (
     GrowingArray,
@@ -229,7 +230,7 @@ def test_only_names_of_new_files_count_as_abandoned(tmp_path):
 @pytest.mark.parametrize("removes", [False, True])
 def test_new_file_locked_by_another_process_is_refused(tmp_path, making, removes, monkeypatch):
     """The other process comes before the lock is taken, or removes the file in between."""
-    lock = indexes.files._lock
+    lock = platforms.lock_path
 
     def overtaken(path):
         if not removes:
@@ -238,7 +239,7 @@ def test_new_file_locked_by_another_process_is_refused(tmp_path, making, removes
         path.rmdir() if path.is_dir() else path.unlink()
         return lock_file
 
-    monkeypatch.setattr(indexes.files, "_lock", overtaken)
+    monkeypatch.setattr(platforms, "lock_path", overtaken)
     with pytest.raises(StorageError, match="in the same moment"), making(tmp_path / "made"):
         pytest.fail("the block ran")
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,9 @@
 """`setup.py` compiles the inner loops for one platform, or leaves them out for all."""
 
+import os
 import runpy
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -31,3 +34,18 @@ def test_the_packages_are_all_python_folders_of_the_product_and_no_others():
     packages = set(find_namespace_packages(str(ROOT), include=include))
     assert packages >= {".".join(folder.parts) for folder in folders}
     assert {package.partition(".")[0] for package in packages} == names
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="CC names no compiler on Windows")
+def test_without_a_compiler_the_build_succeeds_without_inner_loops(tmp_path):
+    folders = ["--build-lib", str(tmp_path / "lib"), "--build-temp", str(tmp_path / "temp")]
+    done = subprocess.run(
+        [sys.executable, str(SETUP), "build_ext", "--force", *folders],
+        cwd=SETUP.parent,
+        env={**os.environ, "CC": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no-such-compiler" in done.stderr
+    assert not list(tmp_path.rglob("*inner_loops*"))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
+from indexes.platforms import time_limit
 from retriever.documents.decoding import browser_encoding, page_text
 from retriever.documents.kinds import OutlinedText, Parsed, one_line
 from retriever.documents.kinds.equations import equation_text
@@ -204,7 +201,7 @@ def _extract_main_text(root: Any) -> Any:
 
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     try:
-        with _time_limit(_EXTRACTION_SECONDS):
+        with time_limit(_EXTRACTION_SECONDS):
             extracted: Any = bare_extraction(
                 deepcopy(root), include_comments=False, include_links=False, with_metadata=False
             )
@@ -212,28 +209,6 @@ def _extract_main_text(root: Any) -> Any:
     except Exception:
         # All text is read instead.
         return None
-
-
-@contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in this thread after some time, where the platform supports it."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError
-
-    if (
-        not hasattr(signal, "setitimer")
-        or threading.current_thread() is not threading.main_thread()
-    ):
-        yield
-        return
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _has_parts(text: str, root: Any) -> bool:

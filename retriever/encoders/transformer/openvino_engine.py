@@ -7,7 +7,6 @@ takes 0.2 to 0.4 s of processor time, so nothing is converted beforehand or cach
 from __future__ import annotations
 
 import math
-import os
 import sys
 import threading
 from collections import defaultdict, deque
@@ -17,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from indexes.platforms import usable_cores
 from retriever.encoders.computing import token_batches
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.network import Affine, Network, NetworkInputs
@@ -75,8 +75,7 @@ class OpenVINOEngine:
         self._layers = layers
         self.dtype = dtype
         self._ranges = ranges
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        self._cores = cores or 1
+        self._cores = usable_cores()
         self._lock = threading.Lock()
         # Compiled graphs and idle requests, by the number of parallel batches.
         self._compiled: dict[int, Any] = {}

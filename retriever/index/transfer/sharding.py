@@ -10,7 +10,6 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from indexes import writer_lock
 from indexes.files import LOCK_FILE, storage_errors
+from indexes.platforms import block_interrupts, take_share
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.documents.document import AnyDocument
 from retriever.documents.passages import Context, OnLong, PassageSettings, check_on_long
@@ -299,23 +299,19 @@ def _died(process: BaseProcess, block: Block) -> RetrieverError:
 
 def _start(job: ShardJob, place: int, workers: int) -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("spawn")
-    # Started by the first process otherwise, and starting it lets interrupts through again.
-    resource_tracker.ensure_running()
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(job, theirs, place, workers), daemon=True)
     # Ctrl-C reaches all processes of a terminal; those started here leave it to their parent.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
+    with block_interrupts():
         process.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     theirs.close()
     return ours, process
 
 
 def _work(job: ShardJob, connection: Connection, place: int, workers: int) -> None:
     """Make shards until the parent has no more or is gone."""
-    _take_share(place, workers)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    take_share(place, workers)
     while True:
         try:
             block = connection.recv()
@@ -333,15 +329,6 @@ def _make_shard(job: ShardJob, block: Block) -> ShardFacts | RetrieverError:
         return job.make(block, job.load(), NoProgress())
     except RetrieverError as error:
         return error
-
-
-def _take_share(place: int, workers: int) -> None:
-    """Give this process its share of the cores: libraries count those that a process may use."""
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, cores[place % len(cores) :: workers])
-    else:
-        os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
 
 
 def _on_ray(

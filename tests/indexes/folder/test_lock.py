@@ -1,5 +1,6 @@
 """One writer at a time, a lock that no dead process keeps, and folders that replace another."""
 
+import ctypes
 import errno
 import os
 import shutil
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 import indexes.files
-from indexes import open_store
+from indexes import open_store, platforms
 from indexes.errors import IndexLockedError
 from indexes.files import aside_of, replace_folder, whole_folder
 from indexes.folder.connection import foreign_files
@@ -129,8 +130,8 @@ def new(tmp_path):
 def refuse_exchange(monkeypatch, code):
     """Let the exchange of two names in one step fail with this error."""
     library = SimpleNamespace(renameat2=lambda *_: -1)
-    monkeypatch.setattr(indexes.files.ctypes, "CDLL", lambda *_, **__: library)
-    monkeypatch.setattr(indexes.files.ctypes, "get_errno", lambda: code)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
+    monkeypatch.setattr(ctypes, "get_errno", lambda: code)
 
 
 @pytest.mark.parametrize("code", [None, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP])
@@ -181,7 +182,7 @@ def replaced_and_killed(new, current, renames):
 def test_a_replacement_cut_short_is_undone_or_finished(
     current, new, monkeypatch, renames, survivor
 ):
-    monkeypatch.setattr(indexes.files, "_exchange", lambda first, second: False)
+    monkeypatch.setattr(platforms, "exchange", lambda first, second: False)
     replaced_and_killed(new, current, renames)
     assert current.exists() == (renames != 1)
     for _ in range(2):
@@ -191,7 +192,7 @@ def test_a_replacement_cut_short_is_undone_or_finished(
 
 
 def test_an_exchange_cut_short_leaves_one_whole_folder_under_the_name(current, new):
-    if not indexes.files._exchange(new, current):
+    if not platforms.exchange(new, current):
         pytest.skip("the file system cannot exchange two names")
     assert (content(current), content(new)) == ("new", "old")
     replaced_and_killed(new, current, 0)

@@ -83,7 +83,7 @@ def test_engine_is_torch_where_gpu_is_available(monkeypatch):
 
 def test_the_default_format_is_bfloat16_where_the_processor_multiplies_it(tmp_path, monkeypatch):
     flags = tmp_path / "cpuinfo"
-    monkeypatch.setattr(computing, "_PROCESSOR", flags)
+    monkeypatch.setattr(computing, "PROCESSOR_FILE", flags)
     monkeypatch.setattr(computing, "has_openvino", lambda: True)
     assert native_format() == "float32"
     for found, expected in (
