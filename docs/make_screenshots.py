@@ -3,7 +3,8 @@
     pip install selenium pillow && apt-get install chromium chromium-driver
     python docs/make_screenshots.py
 
-They are of an index of Python's documentation, which the script makes in a temporary folder.
+The terminal asks the folder of examples/sample_folder.py, and the page an index of Python's
+documentation. The script makes both in a temporary folder.
 """
 
 from __future__ import annotations
@@ -34,10 +35,7 @@ PAGES = (
     ("page-dark.png", QUERY, 1100, 760, "dark"),
     ("page-phone.png", QUERY, 360, 640, "light"),
 )
-COMMANDS = (
-    ["index", "corpus.jsonl"],
-    ["query", QUESTION, "-k", "3"],
-)
+RECORDED = ["query", "what is paid for repairs", "--in", "home", "-k", "3"]
 COLUMNS, LINE = 100, 19
 
 
@@ -47,9 +45,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus = [ROOT / "examples/python_docs_corpus.py", "--output", "corpus.jsonl"]
         subprocess.run([sys.executable, *corpus], cwd=folder, check=True)
-        told = [f"$ {_written(command)}\n{_retriever(command, folder)}" for command in COMMANDS]
-        (IMAGES / "terminal.svg").write_text(terminal("".join(told)))
-        (Path(folder) / ".retriever").rename(Path(folder) / "python-docs")
+        sample = [ROOT / "examples/sample_folder.py", "home"]
+        subprocess.run([sys.executable, *sample], cwd=folder, check=True)
+        # The first query indexes the folder; the picture shows a later one.
+        _retriever(RECORDED, folder)
+        session = f"$ {_command_line(RECORDED)}\n{_retriever(RECORDED, folder)}"
+        (IMAGES / "terminal.svg").write_text(terminal(session))
+        _retriever(["index", "corpus.jsonl", "-i", "python-docs"], folder)
         command = [sys.executable, "-m", "cli.main", "serve", "python-docs", "--port", "0"]
         environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
         with subprocess.Popen(
@@ -57,9 +59,9 @@ def main() -> None:
         ) as service:
             try:
                 assert service.stdout is not None
-                found = re.search(r"http://127\.0\.0\.1:\d+", service.stdout.readline())
-                assert found
-                photograph(found[0])
+                address = re.search(r"http://127\.0\.0\.1:\d+", service.stdout.readline())
+                assert address
+                photograph(address[0])
             finally:
                 service.terminate()
 
@@ -101,10 +103,10 @@ def terminal(text: str) -> str:
         for line in text.splitlines()
         for part in textwrap.wrap(line, COLUMNS, drop_whitespace=False)
     ]
-    shown = []
+    elements = []
     for number, line in enumerate(lines):
         kind = ' class="typed"' if line.startswith("$") else ""
-        shown.append(f'<text x="16" y="{28 + number * LINE}"{kind}>{escape(line)}</text>')
+        elements.append(f'<text x="16" y="{28 + number * LINE}"{kind}>{escape(line)}</text>')
     width, height = 32 + round(COLUMNS * 7.9), 28 + len(lines) * LINE
     style = (
         "text { font: 13px ui-monospace, monospace; fill: #e6ebf2; white-space: pre } "
@@ -114,20 +116,26 @@ def terminal(text: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="retriever in a terminal">\n<style>{style}</style>\n'
         f'<rect width="{width}" height="{height}" rx="8" fill="#12161c"/>\n'
-        + "\n".join(shown)
+        + "\n".join(elements)
         + "\n</svg>\n"
     )
 
 
-def _written(command: list[str]) -> str:
-    return " ".join(["retriever", *(f'"{one}"' if " " in one else one for one in command)])
+def _command_line(command: list[str]) -> str:
+    words = (f'"{word}"' if " " in word else word for word in command)
+    return " ".join(["retriever", *words])
 
 
 def _retriever(command: list[str], folder: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "cli.main", *command],
         cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": str(COLUMNS)},
+        env={
+            "PYTHONPATH": str(ROOT),
+            "PATH": "/usr/bin:/bin",
+            "COLUMNS": str(COLUMNS),
+            "RETRIEVER_CACHE": str(Path(folder) / "cache"),
+        },
         capture_output=True,
         text=True,
         check=True,
