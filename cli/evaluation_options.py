@@ -26,8 +26,8 @@ def data_set(path: Path) -> Path:
     from retriever.errors import SourceError
 
     raise SourceError(
-        f"{path}: no such file or folder; check the path, or let RETRIEVER_DATA name the folder "
-        "that holds the data sets"
+        f"{path}: no such file or folder; check the path, or set RETRIEVER_DATA to the folder of "
+        "the data sets"
     )
 
 
@@ -126,7 +126,7 @@ class LayerOptions:
     def scored_poolings(self) -> tuple[Pooling, ...]:
         """Return the poolings of --by-layer, unchecked; none without it."""
         if not self.by_layer:
-            refuse("poolings", "they are those of --by-layer")
+            refuse("poolings", "only --by-layer uses them")
             return ()
         names = tuple(name.strip() for name in self.poolings.split(","))
         return cast("tuple[Pooling, ...]", names)

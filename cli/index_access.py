@@ -217,11 +217,11 @@ def warn_refresh(report: RefreshReport, *, quiet: bool = False) -> None:
     for line in loss_lines(report.files):
         say(line)
     if report.outdated and not quiet:
-        say(f"note: {counted(report.outdated, 'file')} that an earlier release read, read again")
+        say(f"note: {counted(report.outdated, 'file')} of an earlier release read again")
     if report.postponed:
         say(
-            f"note: {counted(report.postponed, 'file')} that an earlier release read wait for the "
-            "next query or refresh; until then they are found as it read them"
+            f"note: {counted(report.postponed, 'file')} still have the text of an earlier "
+            "release; the next query or refresh reads them again"
         )
 
 

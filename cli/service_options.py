@@ -67,7 +67,9 @@ def open_indexes(
         store = open_store(location)
         name = name or store.name
         if name in by_name:
-            raise click.UsageError(f"two indexes are called {name!r}: give one as NAME=INDEX")
+            raise click.UsageError(
+                f"two indexes have the name {name!r}; give them different names with NAME=INDEX"
+            )
         index = stack.enter_context(Index.open(store, **encoder.keywords(), **keywords))
         if query_map is not None:
             index.query_map = load_query_map(query_map)

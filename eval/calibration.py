@@ -485,9 +485,8 @@ def _fit_logistic(features: Floats, relevant: Flags, names: Sequence[str]) -> di
         raise _no_relevant_hit()
     if relevant.all():
         raise BadInputError(
-            f"questions: expected documents that are not relevant among the first {HITS} hits, "
-            "found none: such hits teach no difference; leave out questions that every document "
-            "answers, or check the grades"
+            f"questions: expected irrelevant documents among the first {HITS} hits, found none; "
+            "leave out questions that every document answers, or check the grades"
         )
     mean = features.mean(axis=0)
     spread = features.std(axis=0)
@@ -500,8 +499,8 @@ def _fit_logistic(features: Floats, relevant: Flags, names: Sequence[str]) -> di
 
 def _no_relevant_hit() -> BadInputError:
     return BadInputError(
-        f"questions: expected a relevant document among the first {HITS} hits of some, found none; "
-        "check that the judgments are of the documents of the index"
+        f"questions: expected a relevant document among the first {HITS} hits of a question, "
+        "found none; check that the judgments name documents of the index"
     )
 
 

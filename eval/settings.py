@@ -385,8 +385,8 @@ class TransferSettings(SentenceSettings):
         SentenceSettings.__post_init__(self)
         if self.protocol.name == "bert-lc" and self.classifier != "lr":
             raise ConfigError(
-                f"classifier: found {self.classifier}, but bert-lc has a classifier of its own, "
-                "for which no strength of regularization is chosen; leave it out"
+                f"classifier: found {self.classifier}, but bert-lc always uses its own "
+                "classifier; leave it out"
             )
         shares = {share for share in self.train_shares if 0 < share <= 1}
         if len(shares) < max(len(self.train_shares), 1):
@@ -398,8 +398,8 @@ class TransferSettings(SentenceSettings):
             return
         if self.poolings:
             raise ConfigError(
-                "layer search: it chooses among the hidden states, so they are not scored one by "
-                "one; leave out --layers-search or --by-layer"
+                "layer search: it cannot also score every hidden state; leave out --layers-search "
+                "or --by-layer"
             )
         if self.classifier != "lr":
             raise ConfigError(

@@ -43,8 +43,8 @@ _REMEDY = "restore it from a backup or index again with --recreate"
 def lockless(folder: Path) -> StorageError:
     """The error to raise for a folder in which files cannot be locked."""
     return StorageError(
-        f"{folder}: its file system grants no locks, without which an index could be damaged, as "
-        "some network file systems do not: choose a folder on a local disk"
+        f"{folder}: its file system has no locks, so an index there could be damaged; choose a "
+        "folder on a local disk"
     )
 
 

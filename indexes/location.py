@@ -27,8 +27,8 @@ def open_store(location: str | Path | Store) -> Store:
         return location
     if str(location) == ":memory:":
         raise ConfigError(
-            ":memory:: expected a folder, since an index is kept on disk; for one that goes away "
-            "use tempfile.TemporaryDirectory()"
+            ":memory:: expected a folder, since an index is on disk; for a temporary index use "
+            "tempfile.TemporaryDirectory()"
         )
     url = _URL.match(location) if isinstance(location, str) else None
     if url is None:

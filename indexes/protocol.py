@@ -293,8 +293,8 @@ class View(Protocol):
         Deleted passages may count. A store without a list of terms refuses.
         """
         raise ConfigError(
-            f"{prefix}*: the store of this index has no list of terms to complete the word from; "
-            "write the word out, search with --raw, or keep the index in a folder or PostgreSQL"
+            f"{prefix}*: this store has no list of terms to complete the word; write the word "
+            "out, search with --raw, or keep the index in a folder or PostgreSQL"
         )
 
     def unknown_fields(self, names: Iterable[str]) -> dict[str, list[str]]:
@@ -467,8 +467,8 @@ class Writer(Committer, Protocol):
     def rebuild(self, structures: StructureSettings, stage: Stage = no_progress) -> int:
         """Build the search structure over all passages again, another one if asked for."""
         raise ConfigError(
-            "the store builds its search structures itself; for another one make the index again, "
-            "with `retriever index --recreate --index-type`"
+            "the store builds its search structures itself; for another structure make the index "
+            "again with `retriever index --recreate --index-type`"
         )
 
 

@@ -147,7 +147,7 @@ def _encode_to_file(
     if truncated:
         say(
             f"warning: {counted(truncated, 'text')} truncated to the encoder's window of "
-            f"{model.spec.max_length} word pieces"
+            f"{model.spec.max_length} tokens"
         )
     if not quiet:
         say(

@@ -56,7 +56,7 @@ def export_command(
 
     to_stdout = str(out) == "-"
     if to_stdout and as_json:
-        raise click.UsageError("--json goes with a file, not with -")
+        raise click.UsageError("--json: OUT is standard output; name a file, or leave --json out")
     if not to_stdout and out.suffix not in (".jsonl", ".npy"):
         raise ConfigError(
             f"{out}: expected a file name that ends in .jsonl or .npy, or - for JSONL to standard "
@@ -64,7 +64,9 @@ def export_command(
         )
     fields = names.fields()
     if out.suffix == ".npy" and fields != Fields():
-        raise click.UsageError("--id-field, --text-field and --title-field are for JSONL")
+        raise click.UsageError(
+            "--id-field, --text-field and --title-field apply only to JSONL; leave them out"
+        )
     if to_stdout and isinstance(sys.stdout, io.TextIOWrapper):
         # JSON is UTF-8 in any locale.
         sys.stdout.reconfigure(encoding="utf-8")

@@ -83,7 +83,7 @@ def gate_command(
     from retriever.index import Index
 
     if all(isinstance(side, Path) and not side.is_dir() for side in (baseline, candidate)):
-        refuse(_SEARCH_SETTINGS, "it is for searching an index, and both sides are runs")
+        refuse(_SEARCH_SETTINGS, "both sides are runs, so no index is searched")
     with ExitStack() as stack:
 
         def open_side(location: Location) -> Ranking:

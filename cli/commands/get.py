@@ -63,7 +63,9 @@ def get_command(
         part = find_part(place, index.get)
     if lines is not None:
         if part.document.id != place:
-            raise click.UsageError(f"--lines: {place} names a part already; leave one of them out")
+            raise click.UsageError(
+                f"--lines: {place} already names a part of the document; leave --lines out"
+            )
         part = part_of_lines(part.document, *lines)
     if as_json:
         facts = {

@@ -84,7 +84,7 @@ def import_command(
         )
     if report.scaled:
         scaled = counted(report.scaled, "vector")
-        say(f"note: {scaled} scaled to length 1, as the encoder's own are")
+        say(f"note: {scaled} scaled to length 1, like the encoder's vectors")
     summary = (
         f"{folder}: {report.added:,} added, {report.updated:,} updated, "
         f"{report.unchanged:,} unchanged"

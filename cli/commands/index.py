@@ -247,8 +247,8 @@ def _add_documents(
             )
         except KeyboardInterrupt:
             say(
-                f"{folder}: {counted(report.added + report.updated, 'document')} of this run "
-                "committed, what was being encoded is lost; run the same command again to resume"
+                f"{folder}: {counted(report.added + report.updated, 'document')} committed; "
+                "vectors in progress are lost; run the same command again to resume"
             )
             raise
         outcome = _Outcome(report, index.count_copies(), index.encoder_spec.max_length)
@@ -273,7 +273,7 @@ def _warn_documents(outcome: _Outcome) -> None:
     if report.truncated:
         say(
             f"warning: {counted(report.truncated, 'document')} truncated to the encoder's window "
-            f"of {outcome.window} word pieces"
+            f"of {outcome.window} tokens"
         )
 
 
@@ -323,7 +323,7 @@ def _follow_until_interrupted(index: Index, folder: Location) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, end)
-    say(f"{folder}: follows its sources; Ctrl-C ends")
+    say(f"{folder}: watching its sources; press Ctrl-C to stop")
     with suppress(KeyboardInterrupt):
         follow(index, stop)
 

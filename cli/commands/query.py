@@ -280,12 +280,12 @@ def _refuse_conflicts(text: Sequence[str], options: QueryOptions, query_map: Pat
     if options.run is not None and options.queries is None:
         raise click.UsageError("--run needs --queries")
     if options.run is not None and options.facets:
-        raise click.UsageError("--facets has no effect with --run: leave one of them out")
+        raise click.UsageError("--facets has no effect with --run; leave it out")
     is_reranked = options.rerank is not None or query_map is not None
     if options.min_probability is not None and is_reranked:
         raise click.UsageError(
-            "--min-probability: probabilities are learned without reranker and query map; leave "
-            "it out, or --rerank and --query-map"
+            "--min-probability: it works only without reranker and query map; leave it out, or "
+            "--rerank and --query-map"
         )
     if not text and options.queries is None and not sys.stdin.isatty():
         raise click.UsageError("nothing to search for: give TEXT or --queries FILE")
@@ -307,8 +307,8 @@ def _note_paths(words: Sequence[str], *, is_expanded: bool) -> None:
     if paths:
         names = ", ".join(map(repr, paths[:3])) + (", …" if len(paths) > 3 else "")
         say(
-            f"note: searched as words of the query, not as files: {names}; to search in a file or "
-            f"folder, write --in before it: --in {shlex.quote(paths[0])}"
+            f"note: these words belong to the query and name no source: {names}; to search a file "
+            f"or folder, write --in before it: --in {shlex.quote(paths[0])}"
         )
 
 

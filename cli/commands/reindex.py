@@ -54,7 +54,9 @@ def reindex_command(
     from retriever.index.sources.memory import memory_path
 
     if index_settings.on_long == "error":
-        raise click.UsageError("--on-long error: texts are in the index; use split or truncate")
+        raise click.UsageError(
+            "--on-long error: the index already has the texts; use split or truncate"
+        )
     started = time.monotonic()
     with Index.open(folder) as index:
         documents = DocumentsRead(index.info()["documents"])
@@ -101,9 +103,9 @@ def _rebuild(
             )
         except KeyboardInterrupt:
             say(
-                f"{folder}: the old index keeps serving; "
-                f"{counted(report.added, 'document')} of this run committed to the new one, what "
-                "was being encoded is lost; run the same command again to resume"
+                f"{folder}: the old index still serves searches; "
+                f"{counted(report.added, 'document')} committed to the new index; vectors in "
+                "progress are lost; run the same command again to resume"
             )
             raise
     return new_index is not None

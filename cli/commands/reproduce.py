@@ -58,7 +58,7 @@ def reproduce_command(
 
     if output is not None and data is None:
         raise click.UsageError(
-            "--data: expected the folder of the data sets, found none; name it, or set "
+            "--data: expected the folder of the data sets, found none; give --data, or set "
             "RETRIEVER_DATA"
         )
     for experiment in experiments(paper, table):

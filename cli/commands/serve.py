@@ -178,18 +178,17 @@ def _refuse_conflicts(host: str, token: str, service: ServiceOptions) -> None:
 
     if not token and not is_loopback(host):
         raise click.UsageError(
-            f"--host {host} can be reached from other machines: give --token, or set "
-            "RETRIEVER_TOKEN"
+            f"--host {host} is open to other machines; give --token, or set RETRIEVER_TOKEN"
         )
     if service.open_files and not is_loopback(host):
         raise click.UsageError(
-            f"--open-files gives files to this machine alone, and --host {host} can be reached "
-            "from other machines: leave out one of them"
+            "--open-files works only on this machine, but other machines can reach --host "
+            f"{host}; leave one of the two out"
         )
     if service.open_files and (service.root_path or service.allow_host):
         raise click.UsageError(
-            "--open-files gives files to this machine alone, and --root-path and --allow-host are "
-            "for clients of other machines: leave out one of them"
+            "--open-files works only on this machine, but --root-path and --allow-host are for "
+            "other machines; leave it out, or leave them out"
         )
 
 

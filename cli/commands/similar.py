@@ -58,4 +58,4 @@ def similar_command(
             text = hit_text(hit, (), cells=cells, styled=styled, full=full)
             click.echo(text, color=styled)
     if not hits:
-        say("no hits: no other document of the index is like it")
+        say("no hits: no other document of the index is similar")

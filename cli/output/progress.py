@@ -168,12 +168,12 @@ def warn_metadata(reader: CorpusReader) -> None:
             named = [f"{name} {kind}" for name, kind in islice(columns.items(), _COLUMNS)]
             more = len(columns) - len(named)
             named += [f"{more:,} more"] if more else []
-            say(f"note: {source}: types of columns: {', '.join(named)} (--types gives others)")
+            say(f"note: {source}: types of columns: {', '.join(named)} (change them with --types)")
     lines = list(reader.metadata_warnings())
     for line in lines[:_COLUMNS]:
         say(f"warning: {line}")
     if len(lines) > _COLUMNS:
-        say(f"warning: {len(lines) - _COLUMNS:,} more of columns and fields")
+        say(f"warning: {len(lines) - _COLUMNS:,} more warnings about columns and fields")
 
 
 def warn_reader(reader: CorpusReader, *, quiet: bool = False) -> None:

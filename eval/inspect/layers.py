@@ -110,8 +110,8 @@ def all_states(encoder: Encoder, texts: Sequence[str]) -> Iterator[TextStates]:
     for states in states_of_texts:
         if len(states.states) != encoder.depth + 1:
             raise ConfigError(
-                f"model: expected one whose {encoder.depth + 1} hidden states can be read one by "
-                f"one, found {encoder.spec.model}, which yields only the last; name another model"
+                f"model: expected a model that returns all {encoder.depth + 1} hidden states, "
+                f"found {encoder.spec.model}, which returns only the last; name another model"
             )
         yield states
 

@@ -282,8 +282,8 @@ def _read(
         ),
         (
             test_split == (split or "dev"),
-            f"test-split: expected another split than the one that is searched on, found "
-            f"{test_split}; nothing is held out of it",
+            f"test-split: expected a split that the search does not use, found {test_split}; name "
+            "another split",
         ),
     ):
         if is_wrong:
@@ -299,8 +299,8 @@ def _read(
         and find_contained([search_source.content, test_source.content])
     ):
         raise ConfigError(
-            f"test: expected other pairs than those that are searched on, found {Path(test)} "
-            "again; nothing is held out of it"
+            f"test: expected pairs that the search does not use, found {Path(test)} again; name "
+            "another file"
         )
     return search_source, test_source
 

@@ -279,8 +279,8 @@ def _check_hits(comparison: Comparison, sides: Mapping[str, str]) -> None:
         if comparison.missing[side] == len(comparison.queries):
             raise BadInputError(
                 f"{name}: expected hits for the judged questions, such as "
-                f"{comparison.queries[0]!r}, found none; check that it names questions as the "
-                "judgments do"
+                f"{comparison.queries[0]!r}, found none; check that it has the same query ids as "
+                "the judgments"
             )
 
 

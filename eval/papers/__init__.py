@@ -170,6 +170,6 @@ def _check_same(folder: Path, line: str) -> None:
     command = str(read_report(folder).get("command")) if report.exists() else line
     if command.rpartition(" --output ")[0] != line.rpartition(" --output ")[0]:
         raise ConfigError(
-            f"{report}: expected the report of `{line}`, found that of `{command}`; name another "
-            "--output, or remove the folder"
+            f"{report}: expected the report of `{line}`, found the report of `{command}`; name "
+            "another --output, or remove the folder"
         )

@@ -75,9 +75,8 @@ def _check_index(questions: QuestionSet, settings: QuestionSettings) -> None:
     """Refuse a set without pools that has no index, and a set with pools that has one."""
     if questions.corpus and settings.index is None:
         raise ConfigError(
-            f"{questions.name}: the set has no pools of candidates, so the whole corpus is ranked; "
-            "name a folder for an index of it with --index FOLDER, which is created if there is "
-            "none"
+            f"{questions.name}: the set has no pools of candidates, so the whole corpus is "
+            "ranked; name its index with --index FOLDER, which is created if needed"
         )
     if settings.index is not None and not questions.corpus:
         raise ConfigError(
@@ -125,10 +124,10 @@ def _complete_index(
         if difference.foreign:
             corpus = " ".join(map(str, questions.corpus))
             raise ConfigError(
-                f"{index.store}: expected an index of {corpus} alone, found {difference.foreign:,} "
-                f"of its {documents:,} documents that are not among the {difference.corpus:,} of "
-                "the corpus; name another folder, or make this index again with `retriever index "
-                f"{corpus} -i {index.store} --recreate`"
+                f"{index.store}: expected only documents of {corpus}, found "
+                f"{difference.foreign:,} of its {documents:,} documents that are not among the "
+                f"{difference.corpus:,} of the corpus; name another folder, or run `retriever "
+                f"index {corpus} -i {index.store} --recreate`"
             )
         if not difference.missing and not difference.changed:
             return
@@ -435,7 +434,7 @@ class Resources:
         """Warn that texts were cut, also in the report if they belong to the split to rank."""
         line = (
             f"{subject} of {questions.split} was not read: they are longer than the window of "
-            f"{window} word pieces"
+            f"{window} tokens"
         )
         self.notify(f"warning: {line}")
         if questions.split == self.questions.split:
@@ -468,8 +467,8 @@ def _read_test_splits(path: Path) -> list[QuestionSet]:
     splits = [split for split in splits_of(path) if not split.startswith("train")]
     if not splits:
         raise SourceError(
-            f"{path}: expected a split that is not for training, to leave out what it has, found "
-            "none; name another set with --without"
+            f"{path}: expected a dev or test split to compare with, found none; name another set "
+            "with --without"
         )
     return [read_question_set(path, split) for split in splits]
 

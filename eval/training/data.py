@@ -180,8 +180,7 @@ def read_examples(
     objective = settings.training.objective
     if settings.dev is not None and share is not None:
         raise ConfigError(
-            "dev: either other data are chosen on (--dev) or a part of these (--dev-share); leave "
-            "one out"
+            "dev: --dev and --dev-share both choose the dev data; leave one of the two out"
         )
     if isinstance(data, QuestionSet | Mapping):
         return _question_examples(data, settings, progress, notify)
@@ -198,11 +197,13 @@ def read_examples(
         for name, usual in (("train_split", "train"), ("dev_split", "dev")):
             if getattr(settings.data, name) != usual:
                 raise ConfigError(
-                    f"{name.replace('_', '-')}: only sets of questions have splits by name; for "
-                    "pairs name files, with --dev the one to choose on"
+                    f"{name.replace('_', '-')}: only question sets have named splits; for pairs, "
+                    "name the dev file with --dev"
                 )
         if len({path.resolve() for path in paths}) < len(paths):
-            raise ConfigError("data: expected each file once, found one twice; leave one out")
+            raise ConfigError(
+                "data: expected each file once, found the same file twice; leave one out"
+            )
         name = ", ".join(path.name for path in paths)
         train, dev = _read(paths, objective)
     if settings.dev is None and (dev is None or share is not None):
@@ -214,8 +215,7 @@ def read_examples(
 def _refuse_exclusions(settings: EncoderFitSettings) -> None:
     if settings.data.without:
         raise ConfigError(
-            "without: only a question set with pools of candidates can be compared with others; "
-            "leave out --without"
+            "without: it needs a question set with pools of candidates; leave out --without"
         )
 
 
@@ -311,8 +311,8 @@ def _read_file(path: Path) -> _Pairs:
         return _labeled(path)
     raise SourceError(
         f"{path}: expected the fields anchor and positive, or sentence1 and sentence2 with score "
-        f"or label, found {', '.join(sorted(names)) or 'none'}; rename the fields, or name the "
-        "pairs to make of a corpus with --pairs"
+        f"or label, found {', '.join(sorted(names)) or 'none'}; rename the fields, or make pairs "
+        "of a corpus with --pairs"
     )
 
 
@@ -345,9 +345,9 @@ def _read_folder(folder: Path, objective: Objective | None) -> tuple[_Pairs, _Pa
                 splits = splits if "train" in splits else read(folder)
     if "train" not in splits:
         raise SourceError(
-            f"{folder}: expected a set of questions with passages, or a training split of scored "
-            "or of labeled pairs, found none; name files of pairs, or the pairs to make of a "
-            "corpus with --pairs"
+            f"{folder}: expected questions with passages, or a training split of scored or "
+            "labeled pairs, found none; name files of pairs, or make pairs of a corpus with "
+            "--pairs"
         )
     return splits["train"], splits.get("dev")
 
@@ -447,8 +447,8 @@ def _measure(dev: _Pairs | None, train: Examples, settings: EncoderFitSettings) 
         return _held_out_ranking(paired_texts(left, right, values))
     if not isinstance(train, LabeledExamples):
         raise ConfigError(
-            "dev: labeled pairs choose the epoch of the objective nli alone, which learns their "
-            "labels; name scored pairs, or anchors with their passages"
+            "dev: labeled pairs choose the epoch only for the objective nli; name scored pairs, "
+            "or anchors with their passages"
         )
     unknown = sorted(set(values) - set(train.names))
     if unknown:

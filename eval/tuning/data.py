@@ -39,9 +39,7 @@ def read_data(path: Path, settings: TuneSettings, progress: Progress, notify: No
     A corpus or an index without questions gets questions that are made from its documents.
     """
     if (settings.queries is None) != (settings.qrels is None):
-        raise ConfigError(
-            "queries and qrels: expected both or neither, found one; questions need judgments"
-        )
+        raise ConfigError("queries and qrels: expected both or neither, found only one of the two")
     if settings.queries is not None and settings.qrels is not None:
         questions = _read_questions(settings.queries, settings.qrels)
         return _divide(path.name, _read_documents(path), questions, settings)
@@ -208,8 +206,8 @@ def _select_questions(
     if len(answered) < FEWEST:
         raise BadInputError(
             f"expected at least {FEWEST} questions with a relevant document in the corpus, found "
-            f"{len(answered)}; add judgments, check that they have the ids of the corpus, or leave "
-            "them out to make questions"
+            f"{len(answered)}; add judgments, check their document ids, or leave them out to make "
+            "questions"
         )
     if len(answered) > settings.questions:
         random = np.random.default_rng(settings.resampling.seed)

@@ -119,8 +119,8 @@ def _start_search(
         full.table(defaults, data.divisions[-1].training)
     except OutOfTimeError:
         raise BadInputError(
-            f"minutes: the default settings alone take more than {settings.minutes:g}; name more, "
-            "or run the same command again, which continues from its cache"
+            f"minutes: the default settings alone take more than {settings.minutes:g}; allow "
+            "more, or run the same command again, which continues from its cache"
         ) from None
     return PipelineSearch(full, small, data.divisions, defaults, settings)
 

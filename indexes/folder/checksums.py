@@ -72,4 +72,4 @@ class SegmentSums:
         # A merge may have removed the file meanwhile.
         with suppress(FileNotFoundError):
             if file_facts(path) != self._facts:
-                raise damaged(path, "its SHA-256 is not the one that the manifest names")
+                raise damaged(path, "its SHA-256 differs from the manifest")

@@ -351,9 +351,8 @@ def _connect_reader(folder: Path) -> tuple[sqlite3.Connection, bool]:
             return _open_checked(folder, "ro&immutable=1"), False
         if time.monotonic() > deadline:
             raise StorageError(
-                f"{log}: a writer was killed, and its last commits cannot be read here ({reason}); "
-                "run `retriever info` as a user who can write the folder, or free some space if "
-                "the disk is full"
+                f"{log}: cannot read the last commits of a killed writer ({reason}); run "
+                "`retriever info` as a user who can write the folder, or free some disk space"
             )
         time.sleep(_TRANSITION_SECONDS / 100)
 

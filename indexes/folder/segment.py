@@ -226,7 +226,7 @@ def check_file(path: Path, facts: dict[str, Any], *, whole: bool = False) -> Non
         if size != facts["bytes"]:
             raise damaged(path, f"expected {facts['bytes']} bytes, found {size}")
         if (whole or is_small(size)) and file_facts(path) != facts:
-            raise damaged(path, "its SHA-256 is not the one that the manifest names")
+            raise damaged(path, "its SHA-256 differs from the manifest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

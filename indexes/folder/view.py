@@ -97,9 +97,8 @@ class FolderReader:
                 )
             if self._forked_during_view:
                 raise StorageError(
-                    f"{self.folder}: this process was forked while a search was running, so that "
-                    "SQLite cannot lock the index; fork when none is running, or start a new "
-                    "process instead of forking"
+                    f"{self.folder}: this process was forked during a search, so SQLite cannot "
+                    "lock the index; fork before the first search, or start a new process"
                 )
             session = self._idle_sessions.pop() if self._idle_sessions else None
             self._open_views += 1

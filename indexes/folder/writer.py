@@ -269,9 +269,9 @@ class FolderWriter:
             (busy, *_) = self._connection.execute(f"PRAGMA wal_checkpoint({kind})").fetchone()
         if erase and busy:
             raise StorageError(
-                f"{self.folder}: another program reads the index for longer than {BUSY_SECONDS} s: "
-                "what was deleted is found no more, but its bytes are still in the log; end that "
-                "program and run the same command again"
+                f"{self.folder}: another program reads the index for longer than {BUSY_SECONDS} "
+                "s: the log still has the bytes of deleted documents; close that program and run "
+                "the same command again"
             )
         return merged
 

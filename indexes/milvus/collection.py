@@ -77,9 +77,9 @@ def find_collection(location: MilvusLocation, alias: str) -> MilvusCollection | 
     version = description[0] if isinstance(description, list) else description.pop("format")
     if version != FORMAT:
         raise FormatVersionError(
-            f"{location}: the index has format {version}, and this release reads {FORMAT}; with "
-            "the release that made it, run `retriever export FILE.jsonl --vectors`, and with this "
-            "one `retriever import FILE.jsonl` into an index of another name"
+            f"{location}: the index has format {version}, and this release reads {FORMAT}; run "
+            "`retriever export FILE.jsonl --vectors` with the old release, and `retriever import "
+            "FILE.jsonl` with this release, into a new index"
         )
     return MilvusCollection(**description)
 
@@ -156,8 +156,8 @@ def passage_rows(
         if max(sizes) > _MOST_BYTES or len(counts) > _MOST_TERMS:
             raise ConfigError(
                 f"document {document.id!r:.80}: expected at most {_MOST_BYTES:,} bytes of text, "
-                f"outline and metadata and {_MOST_TERMS:,} distinct terms in a passage, which a "
-                f"row of Milvus holds, found {max(sizes):,} and {len(counts):,}; split the document"
+                f"outline and metadata and {_MOST_TERMS:,} distinct terms in a passage, the "
+                f"limits of Milvus, found {max(sizes):,} and {len(counts):,}; split the document"
             )
         row = {
             "passage": hash_of(f"{ordinal} {document.id}", 8),

@@ -84,9 +84,10 @@ def parse_location(url: str) -> MilvusLocation:
         if is_valid and _NAME.fullmatch(location.index):
             return location
     raise ConfigError(
-        "Milvus URL: expected milvus://HOST:PORT/INDEX, with the options tls (true or false), "
-        "database and timeout (seconds), or milvus+lite:///FOLDER/FILE.db?index=INDEX, found "
-        "another URL; the name of an index has letters, digits and underscores, at most 100"
+        "Milvus URL: expected milvus://HOST:PORT/INDEX, or "
+        "milvus+lite:///FOLDER/FILE.db?index=INDEX, found another URL; options are tls (true or "
+        "false), database and timeout (seconds); INDEX has letters, digits and underscores, at "
+        "most 100"
     )
 
 

@@ -108,7 +108,7 @@ def database_errors(location: PostgresLocation) -> Iterator[None]:
                 raise our_error(f"{location}: {reason}; {remedy}") from error
         raise StorageError(
             f"{location}: the server refused a statement, or the connection was lost ({reason}); "
-            "run the same command again when that is mended: nothing is lost or stored twice"
+            "nothing is lost or stored twice; fix the cause and run the same command again"
         ) from error
 
 

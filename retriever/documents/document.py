@@ -244,7 +244,7 @@ def find_columns(header: Sequence[str], fields: Fields, where: str) -> Columns:
             )
         raise SourceError(
             f"{where}: no text column (looked for {quote_names(TEXT_NAMES)}); the columns are "
-            f"{quote_names(header)}: name the one that holds the text with --text-field"
+            f"{quote_names(header)}: name the text field with --text-field"
         )
     return Columns(
         fields.id or detect_field(ID_NAMES, header, fields),
@@ -365,7 +365,7 @@ class Assembler:
         if self._text_name is None:
             raise SourceError(
                 f"{where}: no text field (looked for {quote_names(TEXT_NAMES)}); the record has "
-                f"{quote_names(values)}: name the one that holds the text with --text-field"
+                f"{quote_names(values)}: name the text field with --text-field"
             )
         named = (("id", self._id_name), ("text", self._text_name), ("title", self._fields.title))
         for role, name in named:

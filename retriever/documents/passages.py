@@ -520,6 +520,6 @@ def check_on_long(requested: OnLong | None, stored: PassageSettings) -> OnLong:
     if requested in (None, "error", stored.on_long):
         return requested or stored.on_long
     raise ConfigError(
-        f"--on-long {requested}: this index was made with {stored.on_long}; mixing the two would "
-        "make its scores depend on history: use --recreate to change it"
+        f"--on-long {requested}: this index was made with {stored.on_long}; use --recreate to "
+        "change it"
     )

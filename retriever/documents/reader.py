@@ -403,8 +403,8 @@ def _folder_prefixes(sources: Sequence[str | Path]) -> dict[str, str]:
             for other, other_prefix in prefixes.items():
                 if prefix == other_prefix:
                     raise SourceError(
-                        f"{source}: has the same name as {other}, and of several folders an id "
-                        "begins with the name; give the folder above them, or rename one"
+                        f"{source}: has the same name as {other}, so ids of their documents could "
+                        "be equal; give the folder above them, or rename one of the two"
                     )
             prefixes[str(source)] = prefix
     return prefixes if len(prefixes) > 1 else {}

@@ -180,8 +180,8 @@ def table_documents(table: Any) -> Iterator[Document]:
     name = type(table).__name__
     if not hasattr(type(table), _ARROW):
         raise TypeError(
-            f"documents: expected a table with the Arrow interface, as those of pandas 2.2, polars "
-            f"and pyarrow have, found a {name} without; give its rows as mappings"
+            "documents: expected a table with the Arrow interface, such as a table of pandas 2.2, "
+            f"polars or pyarrow, found a {name} without; give its rows as mappings"
         )
     try:
         import pyarrow as pa
@@ -199,7 +199,7 @@ def table_documents(table: Any) -> Iterator[Document]:
     if detect_field(TEXT_NAMES, names, Fields()) is None:
         raise SourceError(
             f"{name}: no column of texts (looked for {quote_names(TEXT_NAMES)}); the columns are "
-            f"{quote_names(names)}: rename the one that holds the texts to 'text'"
+            f"{quote_names(names)}: rename the column of texts to 'text'"
         )
     columns = find_columns(names, Fields(), name)
     assembler = Assembler(Fields())

@@ -135,8 +135,8 @@ class Encoder(SentenceTransformersMethods):
         """
         if spec.is_given:
             raise EncoderMismatchError(
-                f"the index was made with an encoder that a program gave ({spec.model}): open it "
-                "in Python with Index.open(folder, encoder=...), or search with --mode bm25"
+                f"the index was made with an encoder from Python code ({spec.model}): open it in "
+                "Python with Index.open(folder, encoder=...), or search with --mode bm25"
             )
         require_trusted(spec.model, asked)
         loading = LoadContext(device, download, dtype=dtype)
@@ -245,7 +245,7 @@ class Encoder(SentenceTransformersMethods):
         if long:
             warnings.warn(
                 f"{len(long)} of {len(texts)} texts are longer than the window of "
-                f"{self.spec.max_length} word pieces and were cut",
+                f"{self.spec.max_length} tokens and were cut",
                 stacklevel=3,
             )
             shorter = self.truncate([texts[i] for i in long], query=query)
@@ -425,7 +425,7 @@ def _embed_in_halves(
             raise
         if len(pieces) == 1:
             raise RetrieverError(
-                f"memory is too small to encode one text of {len(pieces[0])} word pieces: "
+                f"memory is too small to encode one text of {len(pieces[0])} tokens: "
                 "set a smaller --max-length"
             ) from error
     # Outside the handler, which would keep the tensors of the failed batch alive.

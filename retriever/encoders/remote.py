@@ -117,9 +117,9 @@ def require_trusted(stored: str, requested: str | None) -> None:
     trusted = (url.rstrip("/") for url in os.environ.get(TRUSTED, "").split())
     if address.url not in trusted:
         raise ModelError(
-            f"the encoder is behind {address.url}, and texts are sent there only if you ask for "
-            f"it: add --model '{address}', or {TRUSTED}={address.url} to the "
-            "environment, or search with --mode bm25"
+            f"the encoder is behind {address.url}; texts go there only if you ask for it: add "
+            f"--model '{address}', or {TRUSTED}={address.url} to the environment, or search with "
+            "--mode bm25"
         )
 
 
@@ -253,7 +253,7 @@ class RemoteModel(EncoderModel):
             return json.loads(body)
         except (ValueError, RecursionError) as error:
             raise ModelError(
-                f"{url}: expected JSON, found {body[:60]!r}; check that the URL is that of an "
+                f"{url}: expected JSON, found {body[:60]!r}; check that the URL names an "
                 "embeddings service"
             ) from error
 

@@ -244,8 +244,8 @@ def _find_changes(memory: SourceMemory, *, prune: bool) -> list[SourceChanges]:
     if missing and not prune:
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         raise SourceError(
-            f"{', '.join(missing[:_NAMED])}{more}; nothing was changed: bring it back, or delete "
-            "what the index has of it with `retriever refresh --prune`"
+            f"{', '.join(missing[:_NAMED])}{more}; nothing was changed; restore it, or delete its "
+            "documents with `retriever refresh --prune`"
         )
     return changes
 

@@ -45,7 +45,7 @@ class WriterAccess:
         if self._holder == (process, thread):
             raise IndexLockedError(
                 f"{self.opened.store}: this thread is already changing the index, as by an `add` "
-                "that reads its documents; change it again when that has ended"
+                "that reads its documents; wait until that has ended"
             )
         if self._holder[0] != process:
             # Forked: the thread that had the lock is in the parent.

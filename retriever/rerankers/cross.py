@@ -308,7 +308,7 @@ def _require_window(folder: ModelFolder, window: int) -> None:
     """Raise ModelError for a window without room for both texts."""
     if window < SHORTEST_WINDOW:
         raise ModelError(
-            f"{folder.path}: expected a window of {SHORTEST_WINDOW} word pieces or more, found "
+            f"{folder.path}: expected a window of {SHORTEST_WINDOW} tokens or more, found "
             f"{window}; copy, download or save the model again"
         )
 

@@ -194,9 +194,8 @@ def load_query_map(folder: str | Path) -> QueryMap:
         )
     if not isinstance(trial, dict) or trial.get("better") is not True:
         raise ConfigError(
-            f"{folder}: expected a query map with which held-out questions found more, found one "
-            "whose training does not say so; use the folder with --rerank, or train on more "
-            "questions"
+            f"{folder}: expected a query map that improved held-out questions, found no such "
+            "result of its training; use the folder with --rerank, or train on more questions"
         )
     matrix = arrays.get("matrix")
     if matrix is None or matrix.shape != (spec.dimensions, spec.dimensions):

@@ -281,7 +281,7 @@ def check_cancelled() -> None:
     """Raise RetrieverError if nobody waits any more for the search of this thread."""
     is_cancelled = _IS_CANCELLED.get()
     if is_cancelled is not None and is_cancelled():
-        raise RetrieverError("the search was given up: nobody waits for it any more")
+        raise RetrieverError("the search was canceled, because its client has gone")
 
 
 def _rank_candidates(

@@ -499,7 +499,7 @@ class OpenedIndex:
                     f"{self.store}: the index was made with the encoder {stored_spec.model!r} "
                     f"({stored_spec.dimensions} dimensions, {stored_spec.weights[:18]}), but "
                     f"{spec.model!r} ({spec.dimensions} dimensions, {spec.weights[:18]}) was "
-                    "given; open it with the encoder that made it, or index into another folder"
+                    "given; open it with its own encoder, or index into another folder"
                 )
             user_encoder.spec = stored_spec
         elif spec.fingerprint != stored_spec.fingerprint:

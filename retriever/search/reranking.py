@@ -149,7 +149,7 @@ class _CrossEncoderReranker:
         if cut:
             warnings.warn(
                 f"{cut} of {len(passages)} passages are longer, with the query, than the "
-                f"reranker's window of {self._model.max_length} word pieces and were cut",
+                f"reranker's window of {self._model.max_length} tokens and were cut",
                 stacklevel=2,
             )
         return scores

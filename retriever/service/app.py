@@ -152,7 +152,7 @@ def _check_root_path(root_path: str, paths: Iterable[str]) -> None:
     first_parts = {path.split("/")[1] for path in paths} - {SEARCH_PATH[1:]}
     if first and first in first_parts:
         raise ConfigError(
-            f"root_path: /{first} is an address of the service itself; choose another one"
+            f"root_path: /{first} is an address of the service itself; choose another path"
         )
 
 

@@ -80,7 +80,7 @@ class _ChangeRunner:
                 503,
                 f"the service is stopping: {report.added:,} documents were added, "
                 f"{report.updated:,} updated and {report.unchanged:,} unchanged; send all of them "
-                "again, and those are skipped",
+                "again; unchanged documents are skipped",
                 done=asdict(report),
             ) from None
         return asdict(report)

@@ -102,13 +102,15 @@ class ServiceSettings:
         # A final slash makes no difference.
         root_path = self.root_path.removesuffix("/")
         if not _ROOT_PATH.fullmatch(root_path):
-            raise ConfigError(f"root_path: expected one such as /search, found {self.root_path!r}")
+            raise ConfigError(
+                f"root_path: expected a path such as /search, found {self.root_path!r}"
+            )
         object.__setattr__(self, "root_path", root_path)
         for origin in self.origins:
             scheme, separator, host = origin.partition("://")
             if scheme not in ("http", "https") or not separator or not host or "/" in host:
                 raise ConfigError(
-                    f"origin: expected one such as https://example.org, found {origin!r}"
+                    f"origin: expected an origin such as https://example.org, found {origin!r}"
                 )
 
 

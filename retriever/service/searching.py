@@ -245,7 +245,8 @@ def _check_reranking(catalog: Catalog, request: SearchRequest) -> None:
         raise ServiceError(400, "rerank: the service has no reranker; start it with --rerank")
     if request.min_probability is not None and (request.rerank or request.like is not None):
         raise BadInputError(
-            "min_probability: it is of queries without reranking; leave out it, or rerank and like"
+            "min_probability: it applies only to queries without reranking; leave it out, or "
+            "rerank and like"
         )
     if request.rerank and request.like is not None:
         raise BadInputError("rerank: it needs a query, found like; leave one of them out")

@@ -135,9 +135,9 @@ def epoch_batches(
     order = generator.permutation(pools.trainable(settings.negatives, in_batch))
     if len(order) == 0:
         raise BadInputError(
-            "expected questions with a passage that answers and one that does not, found none; "
-            "check the judgments, or draw negatives from all passages (--negatives random "
-            "--set count=50) or by BM25 (--negatives hard)"
+            "expected questions with relevant and irrelevant passages, found none; check the "
+            "judgments, or draw negatives with --negatives random --set count=50 or --negatives "
+            "hard"
         )
     for start in range(0, len(order), settings.batch):
         yield _batch(pools, order[start : start + settings.batch], settings, generator)

@@ -313,7 +313,7 @@ def test_encode_writes_vectors_and_ids(retriever, corpus, fake_encoder):
 
 def test_truncated_texts_are_counted_in_warning(retriever, write_jsonl):
     source = write_jsonl({"id": "long", "text": "word " * 100}, RECORDS[0])
-    ending = "truncated to the encoder's window of 32 word pieces\n"
+    ending = "truncated to the encoder's window of 32 tokens\n"
     done = retriever("index", source, "--on-long", "truncate")
     assert done.err == f"warning: 1 document {ending}"
     assert retriever("encode", source, "-o", "v.npy").err == f"warning: 1 text {ending}"

@@ -33,7 +33,7 @@ REFUSED = [
     ("query --queries new.jsonl --run r --facets year", "--facets has no effect with --run"),
     ("query x --where", "Option '--where' requires an argument"),
     ("delete --where 'yeer > 3'", "'yeer'"),
-    ("index long.jsonl --on-long error", "32 word pieces"),
+    ("index long.jsonl --on-long error", "32 tokens"),
     ("query x -i nowhere", NO_INDEX),
     ("reindex --on-long error -i nowhere", "--on-long error"),
     ("delete a -i folder", "folder: this folder is not an index"),

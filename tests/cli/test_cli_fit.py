@@ -60,7 +60,7 @@ def test_train_static_without_fitted_parameters_needs_no_corpus(train, vectors, 
     assert train(*arguments, "--quiet") == (0, "", "")
     assert StaticModel.load("my encoder").dimensions == 9
     done = train(corpus, *arguments)
-    assert done.err == "note: p-mean has nothing to fit; SOURCE is not read\n"
+    assert done.err == "note: p-mean needs no texts; SOURCE is not read\n"
     assert done.out.startswith("my encoder: p-mean of 4 words, 9 dimensions\n")
 
 

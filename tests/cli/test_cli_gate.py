@@ -75,7 +75,7 @@ def test_gate_candidate_index_is_searched_with_judged_questions(
         (("--candidate", "none.run"), "none.run"),
         (("--candidate", "."), "index"),
         (("--margin", "0"), "margin"),
-        (("--mode", "bm25"), "--mode: it is for searching an index"),
+        (("--mode", "bm25"), "--mode: both sides are runs, so no index is searched"),
         (("-m", "magic"), "unknown measure"),
     ],
 )

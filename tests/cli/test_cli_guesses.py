@@ -102,7 +102,7 @@ def test_get_prints_a_document_or_the_part_that_a_place_names(notes, retriever):
         (["a.md:99"], "a.md: line 99: not in its stored text, which has lines 3 to 7"),
         (["a.md, Blue"], "no page or heading is called 'Blue'"),
         (["a.md", "--lines", "9-8"], "expected lines from 1 on, in ascending order"),
-        (["a.md:3", "--lines", "3-4"], "--lines: a.md:3 names a part already"),
+        (["a.md:3", "--lines", "3-4"], "--lines: a.md:3 already names a part"),
         (["a.md", "-i", "x", "--in", "notes"], "give either --in or --index"),
         (["a.md", "--lines", "all"], "expected FIRST-LAST, such as 10-20, found 'all'"),
     ],
@@ -215,12 +215,12 @@ def test_cache_lists_unreadable_indexes_with_their_problem(retriever, tmp_path):
 
 def test_query_notes_words_that_are_existing_files(notes, retriever):
     arguments = ("query", "apples", "--in", "notes/a.md", "notes/b.md", "--mode", "bm25")
-    assert "note: searched as words of the query, not as files: 'notes/b.md'" in (
+    assert "note: these words belong to the query and name no source: 'notes/b.md'" in (
         retriever(*arguments).err
     )
-    assert "searched as words" not in retriever(*arguments[:4], "--mode", "bm25").err
-    assert "searched as words" in retriever("query", "apples", "notes/b.md").err
-    assert "searched as words" not in retriever("query", "where are notes").err
+    assert "these words belong to the query" not in retriever(*arguments[:4], "--mode", "bm25").err
+    assert "these words belong to the query" in retriever("query", "apples", "notes/b.md").err
+    assert "these words belong to the query" not in retriever("query", "where are notes").err
 
 
 def test_web_pages_are_not_fetched(fake_encoder, retriever):

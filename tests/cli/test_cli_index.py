@@ -23,7 +23,7 @@ def test_index_prints_column_types_and_takes_types_option(retriever):
     Path("c.csv").write_text("\n".join([header, *rows, ""]))
     done = retriever("index", "c.csv")
     types = "zip string, a,b boolean, c=d number"
-    assert done.err == f"note: c.csv: types of columns: {types} (--types gives others)\n"
+    assert done.err == f"note: c.csv: types of columns: {types} (change them with --types)\n"
     arguments = ("--types", "zip=number,a,b=string", "--types", "c=d=date", "--json")
     done = retriever("index", "c.csv", *arguments)
     columns = {"zip": "number", "a,b": "string", "c=d": "date"}
@@ -41,7 +41,7 @@ def test_index_prints_column_types_and_takes_types_option(retriever):
     arguments = ("--types", ",".join(f"{name}=date" for name in names))
     report = retriever("index", "wide.csv", *arguments).err.splitlines()
     assert sum(line.startswith("warning: ") for line in report) == 21
-    assert report[-1] == "warning: 3 more of columns and fields"
+    assert report[-1] == "warning: 3 more warnings about columns and fields"
 
 
 def test_index_notes_guessed_encodings_and_takes_csv_settings(retriever):
@@ -195,9 +195,7 @@ def test_interrupted_index_run_prints_committed_documents(
     with monkeypatch.context() as patch:
         patch.setattr(fake_encoder, "encode_pieces", interrupted)
         done = retriever("index", source)
-    message = (
-        ".retriever: 8 documents of this run committed, what was being encoded is lost; run the "
-    )
+    message = ".retriever: 8 documents committed; vectors in progress are lost; run the "
     message += "same command again to resume\n\nretriever: interrupted\n"
     assert (done.code, done.err) == (130, message)
     with Index.open(".retriever") as index:

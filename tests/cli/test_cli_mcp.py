@@ -49,7 +49,7 @@ def test_mcp_names_index_after_folder_or_given_name(retriever, served, folders, 
 
 
 def test_mcp_refuses_indexes_it_cannot_serve(retriever, served, folders):
-    message = "two indexes are called 'papers': give one as NAME=INDEX"
+    message = "two indexes have the name 'papers'; give them different names with NAME=INDEX"
     assert_refused(retriever("mcp", *folders[1:]), message)
     assert_refused(retriever("mcp", folders[0], "--model", "another"), "another")
     assert not served

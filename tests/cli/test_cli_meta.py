@@ -32,7 +32,7 @@ def test_train_meta_prints_sources_and_model_option(train, corpus, tiny_models):
     assert facts["parameters"]["regularization"] == 0.5
     assert facts["provenance"].items() >= {"sampled": 30, "texts": 40}.items()
     assert facts["fingerprint"] == Encoder.load("both").spec.fingerprint
-    message = "note: conc has nothing to fit on texts; CORPUS is not read\n"
+    message = "note: conc needs no texts; CORPUS is not read\n"
     assert train(corpus, "--method", "conc", "--quiet") == (0, "", message)
 
 

@@ -168,7 +168,7 @@ def test_the_prompt_answers_query_after_query_with_one_model(folder):
         assert re.search(r"  1  \d\.\d{4}  b", terminal.until("> "))
         terminal.type("w1 " * 60 + "\n")
         warned = ESCAPE.sub("", terminal.until("  1  ") + terminal.until("> "))
-        assert "warning: 1 of 1 texts are longer than the window of 40 word pieces" in warned
+        assert "warning: 1 of 1 texts are longer than the window of 40 tokens" in warned
         assert "UserWarning" not in warned
         terminal.type("\x04")
         terminal.rest()

@@ -191,7 +191,7 @@ def test_index_follows_its_sources_until_ctrl_c(tmp_path):
     ) as process:
         late = threading.Timer(60, process.kill)
         late.start()
-        assert any("follows its sources" in line for line in process.stderr)
+        assert any("watching its sources" in line for line in process.stderr)
         write(tmp_path / "notes/b.txt", "w3")
         assert process.stderr.readline() == ".retriever: 1 added, 0 changed, 0 removed\n"
         process.send_signal(signal.SIGINT)

@@ -156,7 +156,7 @@ def test_calibration_with_few_questions_or_wrong_judgments_is_refused(judged):
     with pytest.raises(BadInputError, match=r"at least 100 .*, found 0 among 120; give more"):
         calibrate(index, queries, {query: {"elsewhere": 1, 'd "0"': 0} for query in queries})
     wrong = {query: {'d "239"': 1} for query in queries}
-    with pytest.raises(BadInputError, match="among the first 10 hits of some, found none"):
+    with pytest.raises(BadInputError, match="among the first 10 hits of a question, found none"):
         calibrate(
             index, dict.fromkeys(queries, "nothing"), wrong, search=SearchSettings(mode="bm25")
         )
@@ -166,7 +166,9 @@ def test_calibration_with_few_questions_or_wrong_judgments_is_refused(judged):
 def test_calibration_is_refused_if_every_hit_is_relevant(judged, mode):
     index, queries, _ = judged
     every = {document.id: 1 for document in index}
-    with pytest.raises(BadInputError, match=r"not relevant among the first 10 hits, found none"):
+    with pytest.raises(
+        BadInputError, match=r"irrelevant documents among the first 10 hits, found none"
+    ):
         calibrate(index, queries, dict.fromkeys(queries, every), search=SearchSettings(mode=mode))
 
 
@@ -182,7 +184,7 @@ def test_calibration_with_made_questions_is_refused_if_judged_ones_find_nothing(
     questions = make_questions(index)
     wrong = {query: {'d "239"': 1} for query in queries}
     nothing = dict.fromkeys(queries, "nothing")
-    with pytest.raises(BadInputError, match="among the first 10 hits of some, found none"):
+    with pytest.raises(BadInputError, match="among the first 10 hits of a question, found none"):
         calibrate(index, nothing, wrong, made=questions, search=SearchSettings(mode="bm25"))
 
 

@@ -65,7 +65,7 @@ def compare_command(
     from eval import compare
 
     if len(set(runs)) < len(runs):
-        raise click.UsageError("a RUN is given twice; name each once")
+        raise click.UsageError("the same RUN is given twice; give each RUN once")
     texts = query_texts(queries)
     comparison = compare(
         {str(run): run for run in runs},

@@ -45,8 +45,8 @@ def layers_command(
 
     if len(data) > 1 and search.protocol == "given":
         raise click.UsageError(
-            f"expected one file or folder to search on, found {len(data)}; name the file to test "
-            "on with --test, or merge and divide all of them with --protocol paper"
+            f"expected one file or folder to search on, found {len(data)}; give the test file "
+            "with --test, or merge all files with --protocol paper"
         )
     settings = replace(search, encoder=encoder.model, loading=encoder.loading())
     with Stages() as progress:

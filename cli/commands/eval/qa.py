@@ -105,9 +105,9 @@ def qa_command(
 
     kinds = {system.kind for system in parse_systems(systems)}
     if not kinds & {*INTERACTIONS}:
-        refuse("seeds", "it is for training a head, and none is trained here")
+        refuse("seeds", "no system here trains a head")
     if "cross-encoder" not in kinds:
-        refuse("cross_seeds", "it is for training a cross-encoder, and none is trained here")
+        refuse("cross_seeds", "no system here trains a cross-encoder")
     settings = QASettings(
         encoder=encoder.model,
         loading=encoder.loading(),

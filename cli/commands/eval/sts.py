@@ -45,7 +45,7 @@ def sts_command(
     from eval import score_sts
 
     if not supervised:
-        refuse("seeds", "it belongs to --supervised, since cosines are not random")
+        refuse("seeds", "only --supervised uses it")
     settings = replace(
         scoring, supervised=training if supervised else None, **encoders.shared(resampling)
     )

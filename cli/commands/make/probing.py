@@ -55,11 +55,11 @@ def probing_command(
 
     settings = replace(settings, tasks=PROBING_TASKS if task == "all" else (task,))
     if "wc" not in settings.tasks:
-        refuse("words", f"it belongs to wc, and --task is {task}")
+        refuse("words", f"only wc uses it, but --task is {task}")
     if "-" in sources and settings.passes > 1:
         raise click.UsageError(
-            "wc and bshift read SOURCE twice, and standard input can be read only once; name a "
-            "file, or --task sentlen"
+            "wc and bshift read SOURCE twice, but standard input allows one pass; name a file, or "
+            "use --task sentlen"
         )
     reader = source.reader(sources)
     result = make_probing(lambda: _texts(reader), output, settings)

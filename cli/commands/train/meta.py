@@ -111,7 +111,7 @@ def meta_command(
 
     method = combination.method
     if method not in ("sup", "unsup"):
-        refuse(_ATTENTION, "it belongs to --method sup and unsup")
+        refuse(_ATTENTION, "only --method sup and unsup use it")
     settings = replace(combination, training=training)
     FORM.check_target(output)
     reader = _corpus_reader(method, sources, source)
@@ -147,7 +147,7 @@ def _corpus_reader(
     if needs_texts and not sources:
         raise click.UsageError(f"{method} is fitted on texts: name a CORPUS")
     if sources and not needs_texts:
-        say(f"note: {method} has nothing to fit on texts; CORPUS is not read")
+        say(f"note: {method} needs no texts; CORPUS is not read")
     return source.reader(sources) if needs_texts else None
 
 

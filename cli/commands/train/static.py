@@ -74,16 +74,16 @@ def static_command(
     from retriever.encoders.static import FORM, fit_static
 
     if method == "lsa":
-        refuse("vectors a components", f"{method} has no use for it")
+        refuse("vectors a components", f"{method} does not use it")
     else:
         fit.check(method)
-        refuse("dimensions min_df max_df max_words", f"{method} has no use for it")
+        refuse("dimensions min_df max_df max_words", f"{method} does not use it")
         if vectors is None:
             raise click.UsageError(f"{method} combines word vectors: name them with --vectors")
     FORM.check_target(output)
     if method != "lsa" and method not in FITTED:
         if sources:
-            say(f"note: {method} has nothing to fit; SOURCE is not read")
+            say(f"note: {method} needs no texts; SOURCE is not read")
         model = fit_static(vectors or "", method, (), settings=fit, download=download)
     elif not sources:
         raise click.UsageError(f"{method} is fitted on texts: name a SOURCE")

@@ -217,7 +217,7 @@ class _MetaFit:
         sample_size = settings.sample or SAMPLE[settings.method]
         sample, text_count = draw_texts(texts, sample_size, settings.seed)
         if not sample:
-            raise SourceError("the corpus has no text; name one that has")
+            raise SourceError("the corpus has no text; name another corpus")
         if settings.method == "unsup" and len(sample) == 1:
             raise SourceError("unsup: expected 2 texts or more to train on, found 1; read more")
         provenance: dict[str, Any] = {

@@ -136,8 +136,8 @@ def read_folder(folder: Path) -> MetaParts:
         specs = tuple(map(EncoderSpec.from_json, sources))
         if objects := [spec.model for spec in specs if spec.is_given]:
             raise ModelError(
-                f"{folder}: its source {objects[0]!r} is an object of a program, which can be a "
-                "source no longer; train again with encoders that have a name"
+                f"{folder}: its source {objects[0]!r} is a Python object, which is no longer "
+                "supported; train again with named encoders"
             )
         numbers = range(len(specs))
         projection = Projection(

@@ -53,8 +53,8 @@ def read_layout(head: bytes, name: str) -> Layout:
         if _CONTROL.search(head):
             raise SourceError(
                 f"{name}: expected word vectors as text (GloVe, word2vec, fastText .vec) or in "
-                "word2vec's binary format, found other binary data; unpack or convert the file, or "
-                "use the .vec file beside fastText's .bin"
+                "word2vec's binary format, found other binary data; unpack or convert it, or use "
+                "fastText's .vec file"
             )
         return _headerless(head, name)
     count = int(header[1])

@@ -81,9 +81,9 @@ def fit_lsa(
     vocabulary = _select_words(counts, seen, settings)
     if len(vocabulary) < 2 or len(sample) < 2:
         raise SourceError(
-            f"lsa: expected at least 2 texts, and 2 words in {settings.min_df} or more and in at "
-            f"most {settings.max_df:.0%} of them, found {seen} texts and {len(vocabulary)} such "
-            "words; read more texts, or change --set min-df or --set max-df"
+            f"lsa: expected 2 texts or more, and 2 words in {settings.min_df} texts to "
+            f"{settings.max_df:.0%} of them, found {seen} texts and {len(vocabulary)} such words; "
+            "read more texts, or change --set min-df or max-df"
         )
     frequencies = np.array([counts[word] for word in vocabulary], np.float64)
     idf = np.log((1 + seen) / (1 + frequencies)) + 1

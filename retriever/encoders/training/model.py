@@ -233,9 +233,8 @@ def _require_plain(settings: EncoderSettings) -> None:
     plain = replace(EncoderSettings(), **{name: getattr(settings, name) for name in _EXPRESSIBLE})
     if settings != plain:
         raise ConfigError(
-            f"model: expected an encoder of the last layer in float32, found {settings}; a trained "
-            "encoder's folder cannot say more than pooling, window and prompts, so choose layers "
-            "afterwards"
+            f"model: expected an encoder of the last layer in float32, found {settings}; train "
+            "with pooling, window and prompts alone, and choose layers after training"
         )
     if settings.pooling == "sep":
         raise ConfigError("pooling: a trained encoder pools by mean, max or cls, found sep")

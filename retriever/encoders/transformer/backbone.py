@@ -203,7 +203,7 @@ class Backbone(PairTokenizer):
         embedding_count = self.model.get_input_embeddings().num_embeddings
         if highest >= embedding_count:
             raise ModelError(
-                f"{self._path}: the tokenizer has the word piece {highest:,}, but the model has "
+                f"{self._path}: the tokenizer has the token {highest:,}, but the model has "
                 f"vectors of {embedding_count:,}; copy, download or save the model again"
             )
         rows = [list(row) + [self._padding_id] * (longest - len(row)) for row in ids]
@@ -406,10 +406,9 @@ def _require_plausible_sizes(folder: ModelFolder) -> None:
     least_bytes = numbers // 2 if is_four_bit(folder) else numbers
     if 0 < stored < least_bytes or (shares_layers and layers > _MOST_SHARED_LAYERS):
         raise ModelError(
-            f"{folder.path}: the model cannot be loaded: the weights do not fit config.json: "
-            f"{layers:,} layers of width "
-            f"{width:,} and {embeddings:,} embeddings do not fit into {stored:,} bytes of "
-            "safetensors; copy, download or save the model again"
+            f"{folder.path}: the model cannot be loaded, since the weights do not fit "
+            f"config.json: {layers:,} layers of width {width:,} and {embeddings:,} embeddings do "
+            f"not fit into {stored:,} bytes of safetensors; copy, download or save the model again"
         )
 
 

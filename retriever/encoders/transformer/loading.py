@@ -252,9 +252,9 @@ class LightModel(PieceModel):
         if cosine >= _LEAST_COSINE:
             return dtype
         warnings.warn(
-            f"{self._settings.model}: in {dtype} the cosine of a text's vector to that in float32 "
-            f"is {cosine:.4f}, below {_LEAST_COSINE}: texts are encoded in float32; dtype={dtype} "
-            "encodes in it all the same",
+            f"{self._settings.model}: the cosine between the vectors of a text in {dtype} and in "
+            f"float32 is {cosine:.4f}, below {_LEAST_COSINE}: texts are encoded in float32; give "
+            f"dtype={dtype} to force it",
             stacklevel=2,
         )
         return "float32"

@@ -152,8 +152,8 @@ def read_tensors(folder: ModelFolder) -> dict[str, Tensor]:
         repeated = tensors.keys() & tensors_of_file.keys()
         if repeated:
             raise ModelError(
-                f"{path / name}: expected each tensor in one file, found {min(repeated):.80} in "
-                f"another one too; {REMEDY}"
+                f"{path / name}: expected each tensor in one file, found {min(repeated):.80} in a "
+                f"second file too; {REMEDY}"
             )
         tensors |= tensors_of_file
     return tensors

@@ -58,8 +58,8 @@ def measure_fit(
         warnings.warn(f"{fit.warning}. {advice}", stacklevel=4)
     elif previous and (fit.weight, fit.strange_weight) != (weight, strange_weight):
         warnings.warn(
-            f"the texts have changed: unless you say --alpha, embeddings count {fit.weight:g} in "
-            f"hybrid search now, and counted {weight:g} before",
+            f"the texts have changed: the default --alpha of hybrid search is now {fit.weight:g}, "
+            f"and was {weight:g} before",
             stacklevel=4,
         )
 

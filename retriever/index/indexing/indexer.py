@@ -251,7 +251,7 @@ class Indexer:
         if self._on_long == "error":
             raise SourceError(
                 f"document {pending.document.id!r}: longer than the encoder's window of "
-                f"{encoder.spec.max_length} word pieces; use --on-long split or truncate"
+                f"{encoder.spec.max_length} tokens; use --on-long split or truncate"
             )
         for spans, pieces, is_truncated in cut_document(pending.document, encoder, self._passages):
             self._encode_full_windows()

@@ -113,9 +113,8 @@ class SourceMemory:
                 yield self._database
         except (DamagedIndexError, sqlite3.DatabaseError) as error:
             raise DamagedIndexError(
-                f"{self._path}: what the index remembers of its sources was altered "
-                f"({error.__cause__ or error}); remove this file and index the sources again with "
-                "--prune"
+                f"{self._path}: the remembered sources were altered ({error.__cause__ or error}); "
+                "remove this file and index the sources again with --prune"
             ) from error
 
     def sources(self) -> list[Source]:

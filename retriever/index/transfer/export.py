@@ -153,7 +153,7 @@ def encode_to_file(
             if long and on_long == "error":
                 raise SourceError(
                     f"document {window[long[0]].id!r}: longer than the encoder's window of "
-                    f"{encoder.spec.max_length} word pieces; use --on-long truncate"
+                    f"{encoder.spec.max_length} tokens; use --on-long truncate"
                 )
             cut = encoder.truncate([texts[i] for i in long], query=queries)
             for i, row in zip(long, cut, strict=True):

@@ -217,9 +217,9 @@ def _warn_after_import(
     """Warn of vectors that were scaled, and of records that were skipped or altered."""
     if opened_source.has_own_metric and report.scaled:
         warnings.warn(
-            f"{source}: {report.scaled:,} vectors are not of length 1: a dense search here ranks "
-            "by the cosine, so the order differs from that of a source that ranks by the Euclidean "
-            "distance or the inner product; for the latter name the encoder with ::normalize=no",
+            f"{source}: {report.scaled:,} vectors are not of length 1: this index ranks by "
+            "cosine, so the order of hits may differ from the source; to rank by inner product, "
+            "add ::normalize=no to --model",
             stacklevel=3,
         )
     corpus = opened_source.corpus
@@ -263,8 +263,8 @@ def _find_encoder(
         own = encoder.spec
     if spec is not None and spec.fingerprint != own.fingerprint:
         raise EncoderMismatchError(
-            f"{spec_file}: the vectors are of {spec} ({spec.fingerprint}), expected those of the "
-            f"index in {store}, {own} ({own.fingerprint}); import them into another index"
+            f"{spec_file}: the vectors are of {spec} ({spec.fingerprint}), expected vectors of "
+            f"the index in {store}, {own} ({own.fingerprint}); import them into another index"
         )
     return own, encoder
 
@@ -299,8 +299,8 @@ def _complete_choice(choice: ModelChoice, spec: EncoderSpec, spec_file: Path) ->
     except EncoderMismatchError as error:
         raise EncoderMismatchError(
             f"{spec_file}: the vectors are of {spec} with weights {spec.weights[:12]}, but "
-            f"{choice.encoder or 'the model of that name'} is another encoder; name the one that "
-            "made them with --model"
+            f"{choice.encoder or 'the model of that name'} is another encoder; name the encoder "
+            "that made them with --model"
         ) from error
     return replace(choice, encoder=str(replace(spec.settings, model=model)))
 
@@ -331,8 +331,8 @@ def _read_records(
                 number = "both" if passages is not None else "neither"
                 raise SourceError(
                     f"{where}: expected {VECTORS_FIELD!r} as `retriever export --vectors` writes "
-                    f"it or one {vector_field!r}, found {number}; name the field that holds the "
-                    "vector with --set vector-field=NAME, or give a NumPy file with --vectors"
+                    f"it or one {vector_field!r}, found {number}; name the vector field with "
+                    "--set vector-field=NAME, or give a NumPy file with --vectors"
                 )
             new_document = seen_ids.identify(document, where)
             if new_document is None:
@@ -362,13 +362,13 @@ def _read_matrix(
         if row is not None and row.id not in (None, document.id):
             raise SourceError(
                 f"{row.where}: expected the document {document.id!r}, found {row.id!r}; give the "
-                "corpus that the vectors were made from, in its order"
+                "corpus of the vectors, in the same order"
             )
     if documents != expected:
         raise SourceError(
-            f"{vectors}: expected vectors of {documents:,} documents, found those of {expected:,} "
-            f"(left out are {corpus.duplicates:,} identical records and {corpus.empty:,} without "
-            "text); give the corpus that the vectors were made from, in its order"
+            f"{vectors}: expected vectors of {documents:,} documents, found {expected:,} (without "
+            f"{corpus.duplicates:,} identical and {corpus.empty:,} empty records); give the "
+            "corpus of the vectors, in the same order"
         )
     for document, rows in zip(corpus, _group_rows(vectors, len(matrix)), strict=True):
         spans = [row.span or (0, len(document.text)) for row in rows]
@@ -437,9 +437,9 @@ def _read_rows(vectors: Path, rows: int) -> Iterator[_Row]:
                     yield _Row(number, where, id_, (start, stop))
                 case _:
                     raise SourceError(
-                        f"{where}: expected the id of a document as a JSON string, or an object "
-                        f"with id, start and stop, found {line[:40]!r}; export or encode again, or "
-                        "remove the file if rows are whole documents in the order of the corpus"
+                        f"{where}: expected a document id as a JSON string, or an object with id, "
+                        f"start and stop, found {line[:40]!r}; export or encode again, or remove "
+                        "the file if rows are documents in corpus order"
                     )
     if number + 1 != rows:
         raise SourceError(

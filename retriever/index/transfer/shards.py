@@ -232,7 +232,7 @@ def read_shard(folder: Path, plan: Plan, number: int) -> tuple[ShardFacts, dict[
         )
     if (manifest["format"], manifest["plan"]) != (FORMAT, plan.common()):
         raise DamagedIndexError(
-            f"{path}: made with other settings than those of {folder / PLAN_FILE}; {_AGAIN}"
+            f"{path}: made with other settings than {folder / PLAN_FILE} has; {_AGAIN}"
         )
     facts = ShardFacts(**manifest["shard"])
     if facts.number != number:

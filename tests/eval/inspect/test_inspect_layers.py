@@ -124,7 +124,7 @@ def test_a_model_without_readable_layers_is_refused():
     states = list(encoder.hidden_states(["a"]))
     encoder.hidden_states = lambda texts: iter(states)
     encoder.depth = 5
-    with pytest.raises(ConfigError, match="whose 6 hidden states can be read one by one"):
+    with pytest.raises(ConfigError, match="a model that returns all 6 hidden states"):
         list(all_states(encoder, ["a"]))
 
 

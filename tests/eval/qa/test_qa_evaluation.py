@@ -84,7 +84,7 @@ class TestPools:
         messages = []
         result = rank("cosine,hybrid", notify=messages.append)
         assert len(messages) == 1
-        assert "window of 8 word pieces" in messages[0]
+        assert "window of 8 tokens" in messages[0]
         remark = messages[0].removeprefix("warning: ")
         assert remark in result.text()
         assert result.to_json()["remarks"] == [remark] != messages

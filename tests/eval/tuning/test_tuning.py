@@ -280,7 +280,7 @@ def write_files(folder, corpus, judged_questions):
     ("count", "relevant", "expected"),
     [
         (19, None, "at least 20 questions with a relevant document in the corpus, found 19"),
-        (30, "other", "in the corpus, found 0; .* check that they have the ids of the corpus"),
+        (30, "other", "in the corpus, found 0; .* check their document ids"),
     ],
 )
 def test_too_few_questions_are_refused(count, relevant, expected, tmp_path, model):

@@ -270,7 +270,7 @@ def test_without_locks_a_writer_names_the_folder_and_the_remedy(tmp_path, lockle
     command = [sys.executable, "-c", script, str(tmp_path / "index")]
     done = subprocess.run(command, env=lockless(number), capture_output=True, text=True)
     message = done.stderr.strip().splitlines()[-1]
-    assert f"StorageError: {tmp_path / 'index'}: its file system grants no locks" in message
+    assert f"StorageError: {tmp_path / 'index'}: its file system has no locks" in message
     assert "choose a folder on a local disk" in message
     # Nothing is left that would be in the way.
     assert not (tmp_path / "index").exists()
@@ -283,4 +283,4 @@ def test_without_locks_a_reader_says_so_at_once(tmp_path, lockless):
     done = subprocess.run(
         command, env=lockless(errno.ENOLCK), capture_output=True, text=True, timeout=20
     )
-    assert "its file system grants no locks" in done.stderr.strip().splitlines()[-1]
+    assert "its file system has no locks" in done.stderr.strip().splitlines()[-1]

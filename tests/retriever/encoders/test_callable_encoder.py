@@ -96,7 +96,7 @@ def test_odd_texts_are_encoded_as_the_model_encodes_them(make_model):
         model = make_model(**keywords)
         encoder = wrap_encoder(model)
         texts = list(ODD_TEXTS.values())
-        with pytest.warns(UserWarning, match=r"longer than the window of 256 word pieces"):
+        with pytest.warns(UserWarning, match=r"longer than the window of 256 tokens"):
             vectors = encoder.encode(texts)
         np.testing.assert_allclose(
             vectors, model.encode_document(texts, normalize_embeddings=True), atol=1e-5

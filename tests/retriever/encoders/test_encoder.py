@@ -57,7 +57,7 @@ SENTENCES = [
 ]
 OVER_LONG = ["word " * 255, PROSE * 12, "x, y; " * 600, "狐" * 1000]
 TEXTS = [*SENTENCES, *OVER_LONG, "the last one is short"]
-CUT = f"{len(OVER_LONG)} of {len(TEXTS)} texts are longer than the window of 256 word pieces"
+CUT = f"{len(OVER_LONG)} of {len(TEXTS)} texts are longer than the window of 256 tokens"
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_a_specification_of_other_weights_is_refused_naming_both(minilm):
     with pytest.raises(EncoderMismatchError, match=both):
         Encoder.from_spec(spec)
     given = EncoderSpec.from_json(minilm.spec.to_json() | {"weights": "probed:0"})
-    with pytest.raises(EncoderMismatchError, match="with an encoder that a program gave"):
+    with pytest.raises(EncoderMismatchError, match="with an encoder from Python code"):
         Encoder.from_spec(given)
     with pytest.raises(ConfigError, match="expected a meta-embedding"):
         minilm.meta_parts()
@@ -177,7 +177,7 @@ def test_too_little_memory_halves_the_batch_until_it_fits(error):
     assert sum(rows for rows in model.asked if rows <= 3) == len(pieces)
     assert told == [(len(pieces), sum(map(len, pieces)))]
     encoder = encoder_of(SmallMemory(0, error))
-    with pytest.raises(RetrieverError, match="one text of 5 word pieces: set a smaller --max-le"):
+    with pytest.raises(RetrieverError, match="one text of 5 tokens: set a smaller --max-le"):
         encoder.encode_pieces([[1, 2, 3, 4, 5]])
 
 

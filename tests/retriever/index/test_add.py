@@ -269,7 +269,7 @@ def test_long_text_is_truncated_or_refused_independent_of_blocks(
         assert index.search("w39", BM25) == []
         assert index.add([LONG]).unchanged == 1
     with Index.create(tmp_path / "refused") as index:
-        with pytest.raises(SourceError, match=r"'long': longer than .* 32 word pieces; use --on-"):
+        with pytest.raises(SourceError, match=r"'long': longer than .* 32 tokens; use --on-"):
             index.add([fits, LONG, *documents(2)], on_long="error")
         assert [document.id for document in index] == ["fits"]
         assert index.add(documents(2), on_long="error").added == 2

@@ -128,8 +128,8 @@ def test_import_names_bad_record_and_keeps_those_before(
 
 PAIR = np.array([EAST, NORTH])
 UNFIT = [
-    (np.zeros((3, 8)), "", r"v\.npy: expected vectors of 2 documents, found those of 3"),
-    (np.zeros((1, 8)), "", r"v\.npy: expected vectors of 2 documents, found those of 1"),
+    (np.zeros((3, 8)), "", r"v\.npy: expected vectors of 2 documents, found 3"),
+    (np.zeros((1, 8)), "", r"v\.npy: expected vectors of 2 documents, found 1"),
     (np.zeros((2, 7)), "", r"v\.npy: row 0 .* \(1, 8\).*found \(1, 7\)"),
     (np.zeros(16), "", r"v\.npy: .*shape \(rows, 8\), .*\(16,\)"),
     (np.zeros((2, 8), np.int64), "", r"v\.npy: expected floats .*int64"),
@@ -148,7 +148,7 @@ UNFIT = [
     (
         PAIR,
         '{"id": "x", "start": 0, "stop": 1}\n{"id": "x", "start": 1, "stop": 2}\n',
-        "expected vectors of 2 documents, found those of 1",
+        "expected vectors of 2 documents, found 1",
     ),
 ]
 

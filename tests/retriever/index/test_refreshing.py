@@ -449,6 +449,6 @@ def test_refresh_names_altered_source_memory(tmp_path, index, damage):
         with closing(sqlite3.connect(path)) as database:
             database.execute(damage)
             database.commit()
-    with pytest.raises(DamagedIndexError, match="sources: what the index remembers"):
+    with pytest.raises(DamagedIndexError, match="sources: the remembered sources"):
         index.refresh()
     assert len(index) == 1

@@ -62,7 +62,7 @@ def test_a_node_that_is_killed_loses_and_repeats_no_text(tmp_path, model, cluste
 
 def test_error_on_ray_node_equals_error_of_single_process(tmp_path, model):
     documents = random_documents(50)
-    with pytest.raises(SourceError, match="longer than the encoder's window of 12 word pieces"):
+    with pytest.raises(SourceError, match="longer than the encoder's window of 12 tokens"):
         encode_shards(documents, tmp_path / "s", model, shard_size=10, on_long="error", ray="local")
     done = encode_shards(documents, tmp_path / "s", workers=2)
     assert done.shards == 5

@@ -121,7 +121,7 @@ def test_classifier_saved_by_installed_release_is_loaded(save_classifier, tmp_pa
     model.save_pretrained(str(saved))
     reranker = load_reranker(saved, device="cpu")
     question, texts = "w1 w2 w3?", TEXTS[:4]
-    with pytest.warns(UserWarning, match="window of 20 word pieces"):
+    with pytest.warns(UserWarning, match="window of 20 tokens"):
         scores = reranker.score(question, None, texts, None)
     expected = model.predict([(question, text) for text in texts])
     np.testing.assert_allclose(scores, expected, **CLOSE)

@@ -105,7 +105,7 @@ def test_another_encoder_is_refused(index, folder, tmp_path, fake_encoder):
     ("trial", "kind", "error", "said"),
     [
         ({"better": False}, ("bilinear", "linear"), ConfigError, "use the folder with --rerank"),
-        (None, ("bilinear", "linear"), ConfigError, "training does not say so"),
+        (None, ("bilinear", "linear"), ConfigError, "found no such result of its training"),
         ({"better": True}, ("uv", "mlp"), ConfigError, "bilinear:linear"),
     ],
 )

@@ -217,7 +217,7 @@ def test_a_cross_encoder_says_which_passages_its_window_cut(index, folders):
     model = cross_encoder(folders / "bert", training=True, max_length=8)
     write_cross_encoder(folders / "narrow", model, {})
     reranker = load_reranker(folders / "narrow")
-    with pytest.warns(UserWarning, match=r"window of 8 word pieces and were cut") as caught:
+    with pytest.warns(UserWarning, match=r"window of 8 tokens and were cut") as caught:
         list(index.search_many(["w1 w2 w3"] * 2, k=ALL, depth=ALL, reranker=reranker))
     first, second = [str(one.message) for one in caught]
     assert first == second

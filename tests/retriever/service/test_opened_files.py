@@ -403,4 +403,7 @@ def test_open_files_with_an_address_of_other_machines_is_refused(retriever, inde
     result = retriever(*command)
     assert result.code == 2
     (line,) = result.err.splitlines()
-    assert f"--open-files gives files to this machine alone, and --host {host}" in line
+    assert (
+        f"--open-files works only on this machine, but other machines can reach --host {host}"
+        in line
+    )

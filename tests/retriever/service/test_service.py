@@ -184,7 +184,7 @@ def test_hits_that_hold_no_answer_are_withheld_if_a_probability_is_asked_for(cli
         "`retriever calibrate`"
     ]
     like = {"like": {"id": "a"}, "min_probability": 0.5}
-    assert "min_probability: it is of queries" in error_of(search(client, **like), 400)
+    assert "min_probability: it applies only to queries" in error_of(search(client, **like), 400)
 
 
 def test_search_parameter_q_is_alias_of_query(client):

@@ -224,7 +224,7 @@ class TestFolder:
             ({"pooling": "sum"}, "found 'sum' as pooling"),
             ({"sources": []}, "another SHA-256"),
             ({"sources": [1]}, "expected what `retriever train meta` wrote"),
-            (OBJECT, "its source 'mine' is an object of a program"),
+            (OBJECT, "its source 'mine' is a Python object"),
             (None, "another SHA-256"),
         ],
     )
