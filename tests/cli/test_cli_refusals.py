@@ -22,7 +22,7 @@ REFUSED = [
     ("qa set --by-layer", "No such option"),
     ("sts pairs -e MODEL --baseline other", "found 'other'"),
     ("sts pairs --output no/report", "expected its parent"),
-    ("sts pairs --set seeds=2", "--set seeds: it belongs to --supervised"),
+    ("sts pairs --set seeds=2", "--set seeds: only --supervised uses it"),
     ("sts pairs --supervised --aggregation mean", "as one list"),
     ("sts pairs pairs.tsv", "two data sets are called pairs"),
     ("sts pairs --by-layer --set poolings=mean,mean", "each once"),
@@ -60,14 +60,17 @@ REFUSED = [
     ("train static -o x --method lsa", "lsa is fitted on texts: name a SOURCE"),
     ("train static -o x --method lsa --vectors x", "--vectors: lsa does not use it"),
     ("train static -o x --method lsa --set a=1", "--set a: lsa does not use it"),
-    ("train static -o x --method sif --vectors x --set min-df=2", "--set min-df: sif has no use"),
+    (
+        "train static -o x --method sif --vectors x --set min-df=2",
+        "--set min-df: sif does not use it",
+    ),
     ("train static -o x --method sif", "sif combines word vectors: name them with --vectors"),
     ("train static -o . --method sif --vectors absent texts.tsv", "change --output"),
     ("train meta --source a --source b -o x --method svd", "svd is fitted on texts: name a CORPUS"),
     ("train meta --source a --source b -o x --method sup", "training pairs (--train)"),
     (
         "train meta --source a --source b -o x --method svd --set epochs=3",
-        "--set epochs: it belongs",
+        "--set epochs: only --method sup and unsup use it",
     ),
     (
         "train meta --source a --source b -o x --method sup --train alone",
@@ -77,7 +80,7 @@ REFUSED = [
     ("inspect words set/corpus.jsonl --set limit=2", "at least 5 times in the first 2 texts"),
     ("inspect weights", "Missing argument 'TEXT'"),
     ("inspect weights w1 --model MODEL::last", "fusion: expected sbert-wk, found mean"),
-    ("make probing set/corpus.jsonl -o p --task sentlen --words 5", "--words: it belongs to wc"),
+    ("make probing set/corpus.jsonl -o p --task sentlen --words 5", "--words: only wc uses it"),
     ("make probing - -o p", "read SOURCE twice, but standard input allows one pass"),
     ("make probing set/corpus.jsonl -o a/b", "expected a name in a folder that exists"),
     (

@@ -138,8 +138,8 @@ UNFIT = [
     (PAIR, '"x"\n', r"v\.ids\.jsonl: expected 2 lines"),
     (PAIR, '"x"\n"y"\n"z"\n', r"v\.ids\.jsonl: expected 2 lines"),
     (PAIR, '"y"\n"x"\n', r"v\.ids\.jsonl:1: expected the document 'x', found 'y'"),
-    (PAIR, '"x"\n{"id": "y"}\n', r"v\.ids\.jsonl:2: expected the id"),
-    (PAIR, '"x"\nnot json\n', r"v\.ids\.jsonl:2: expected the id"),
+    (PAIR, '"x"\n{"id": "y"}\n', r"v\.ids\.jsonl:2: expected a document id"),
+    (PAIR, '"x"\nnot json\n', r"v\.ids\.jsonl:2: expected a document id"),
     (
         PAIR,
         '"x"\n{"id": "y", "start": 0, "stop": 99}\n',
