@@ -200,8 +200,11 @@ describe("a request", () => {
     const search = clientOf({ address: other }).search({ query: "a" }, controller.signal);
     await arrival;
     controller.abort();
+    const start = Date.now();
     await expect(search).rejects.toMatchObject({ name: "AbortError" });
     await closure;
+    // The time limit would cancel it, too, after 40 seconds.
+    expect(Date.now() - start).toBeLessThan(20_000);
   });
 
   it("that is canceled before it begins sends nothing", async () => {
