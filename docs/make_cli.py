@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from cli.main import cli
-from cli.options import Command
+from cli.options import Command, other_settings
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER / "reference/commands.md"
@@ -32,7 +32,8 @@ def pages() -> dict[str, str]:
         if name in notes:
             parts.append(_LINK.sub(_command_link, notes.pop(name)))
         parts.append("\n".join(_option_table(command, context)))
-        texts[command_page(name)] = "\n\n".join(parts) + "\n"
+        parts.append("\n".join(_setting_table(command)))
+        texts[command_page(name)] = "\n\n".join(filter(None, parts)) + "\n"
     if notes:
         raise SystemExit(f"{SOURCE}: there is no command {', '.join(notes)}")
     return texts
@@ -108,6 +109,21 @@ def _option_table(command: click.Command, context: click.Context) -> Iterator[st
         for option in documented:
             flags, text = option.get_help_record(context) or ("", "")
             yield f"| `{_cell(flags)}` | {_cell(text)} |"
+
+
+def _setting_table(command: click.Command) -> Iterator[str]:
+    """Yield a table of the settings that help leaves out."""
+    settings = other_settings(command)
+    if settings:
+        yield "## Other settings"
+        yield ""
+        yield "| key | values | default | |"
+        yield "|---|---|---|---|"
+    for setting in settings.values():
+        source = f" ({setting.source})" if setting.source else ""
+        cells = (f"`{setting.key}`", setting.expected, setting.default_text)
+        meaning = setting.description + source
+        yield "| " + " | ".join(map(_cell, (*cells, meaning))) + " |"
 
 
 def _sections(command: click.Command, context: click.Context) -> dict[str, list[click.Option]]:
