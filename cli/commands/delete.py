@@ -50,5 +50,6 @@ def delete_command(
     tell(summary, {"deleted": deleted, "missing": missing}, as_json=as_json)
     if missing:
         names = ", ".join(map(repr, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        say(f"retriever: {folder}: the index holds no document {names}")
+        note = "; if it was deleted before, its bytes are erased now" if erase else ""
+        say(f"retriever: {folder}: the index holds no document {names}{note}")
         click.get_current_context().exit(2)
