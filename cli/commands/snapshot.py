@@ -33,9 +33,6 @@ def snapshot_command(target: Path, folder: Location, quiet: bool, as_json: bool)
         )
     with Stages(quiet=quiet) as stage:
         snapshot = snapshot_index(source, target, stage)
-    summary = (
-        f"{target}: {counted(snapshot.documents, 'document')} in "
-        f"{counted(snapshot.segments, 'segment')}, generation {snapshot.generation}; "
-        f"{counted(snapshot.linked, 'file')} shared, {snapshot.copied} copied; sound"
-    )
+    shared = f", {counted(snapshot.linked, 'file')} shared with {folder}" if snapshot.linked else ""
+    summary = f"{target}: {counted(snapshot.documents, 'document')} copied and verified{shared}"
     tell(summary, {"folder": str(target), **snapshot._asdict()}, as_json=as_json, quiet=quiet)

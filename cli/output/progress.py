@@ -217,9 +217,13 @@ def file_lines(report: Mapping[str, Any]) -> Iterator[str]:
     if read:
         yield f"{'files':<12} {sum(report['read'].values()):,} read: {read}"
     yield from loss_lines(report)
-    for name, label in (("without_text", "without text"), ("skipped", "skipped")):
-        if report[name]:
-            yield f"{label:<12} {counted(report[name], 'file')}"
+    if report["without_text"]:
+        yield f"{'without text':<12} {counted(report['without_text'], 'file')}"
+    if report["skipped"]:
+        yield f"{'skipped':<12} {counted(report['skipped'], 'file')}"
+        # `index` and `refresh` name such files while they read.
+        for line in report["faults"]:
+            yield f"{'':<12} {line}"
     if report["left_out"]:
         yield left_out_line(report["left_out"])
 

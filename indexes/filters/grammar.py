@@ -35,6 +35,8 @@ _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _OPERATOR_WORDS = ("is", "between", "before", "after")
 # A date or time of ISO 8601, or its beginning.
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ]\d\d(:\d\d){0,2}([.,]\d+)?(Z|[+-]\d\d:?\d\d)?)?)?)?")
+# A date without a time, or the beginning of one.
+_DAY = re.compile(r"\d{4}(-\d\d){0,2}")
 # Appended to a prefix, it sorts after every text with that prefix.
 _MAX_CHARACTER = "\U0010ffff"
 _PLURALS: dict[FieldType, str] = {
@@ -118,6 +120,25 @@ def type_mismatch(
                 present_types = " and ".join(_PLURALS[type_] for type_ in present)
                 missing_types = " or ".join(_PLURALS[type_] for type_ in required)
                 return f"the field {name!r} has {present_types} and no {missing_types}"
+    return None
+
+
+def narrow_comparison(expression: Expression) -> str | None:
+    """Describe the first comparison that often matches less than it was written for, with a remedy.
+
+    These are `like` without a wildcard, and a year, month or day that must be equal to a date.
+    """
+    for comparison in _comparisons(expression):
+        value = comparison.values[0] if len(comparison.values) == 1 else None
+        if not isinstance(value, str):
+            continue
+        if comparison.operator == "like" and not set("%_") & set(value):
+            return f'like "{value}" matches whole values: for a part of them write like "%{value}%"'
+        if comparison.operator == "in" and _DAY.fullmatch(value):
+            return (
+                f'"{value}" is compared as text: for all its time write between "{value}" and '
+                f'"{value}"'
+            )
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from retriever.documents.losses import Loss
 
 # Maximum number of files that are listed with their losses.
-_NAMED = 10
+NAMED_FILES = 10
 
 
 @dataclass(slots=True)
@@ -25,6 +25,7 @@ class FilesReport:
         named: place and losses of the first 10 of these files, a line each.
         without_text: number of files in which no text was found.
         skipped: number of files that could not be read.
+        faults: place and fault of the first 10 of these files, a line each, if they are known.
         left_out: number of files that rules leave out, by suffix or reason, such as "hidden". A
             folder that is left out counts as one.
     """
@@ -35,13 +36,14 @@ class FilesReport:
     named: list[str] = field(default_factory=list)
     without_text: int = 0
     skipped: int = 0
+    faults: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
     def add_losses(self, place: str, losses: Sequence[Loss]) -> None:
         """Count a file that was read in part."""
         self.in_part += 1
         self.losses.update({loss.kind for loss in losses})
-        if len(self.named) < _NAMED:
+        if len(self.named) < NAMED_FILES:
             details = "; ".join(dict.fromkeys(loss.detail for loss in losses))
             self.named.append(f"{place}: {details}")
 
@@ -50,9 +52,10 @@ class FilesReport:
         self.read.update(other.read)
         self.in_part += other.in_part
         self.losses.update(other.losses)
-        self.named += other.named[: _NAMED - len(self.named)]
+        self.named += other.named[: NAMED_FILES - len(self.named)]
         self.without_text += other.without_text
         self.skipped += other.skipped
+        self.faults += other.faults[: NAMED_FILES - len(self.faults)]
         self.left_out.update(other.left_out)
 
     def to_json(self) -> dict[str, Any]:
@@ -64,5 +67,6 @@ class FilesReport:
             "named": self.named,
             "without_text": self.without_text,
             "skipped": self.skipped,
+            "faults": self.faults,
             "left_out": dict(self.left_out),
         }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from indexes import Query
 from indexes.bm25 import BM25Settings
+from indexes.filters import narrow_comparison
 
 if TYPE_CHECKING:
     from indexes import Mode, View
@@ -170,7 +171,8 @@ def no_hits_reason(
         return "the index is empty: add documents"
     counts = view.facets([], where, terms, 1)
     if not counts.documents:
-        return "no document passes the filter: change it or leave it out"
+        remedy = None if where is None else narrow_comparison(where.expression)
+        return f"no document passes the filter: {remedy or 'change it or leave it out'}"
     filter_text = None if where is None else where.text
     # A query of stop words has no matches, but may have hits.
     is_scanned = not terms and (query.phrases or query.excluded or exclude)

@@ -9,7 +9,7 @@ from typing import cast
 
 from retriever.documents.file_kinds import KINDS, kind_of
 from retriever.documents.losses import Loss, LossKind
-from retriever.documents.report import FilesReport
+from retriever.documents.report import NAMED_FILES, FilesReport
 
 
 def report_readings(database: sqlite3.Connection, source_paths: Mapping[int, str]) -> FilesReport:
@@ -31,6 +31,13 @@ def report_readings(database: sqlite3.Connection, source_paths: Mapping[int, str
         report.add_losses(
             place.rstrip("/"), [Loss(cast(LossKind, kind), why) for kind, why in pairs]
         )
+    report.faults = [
+        fault
+        for (fault,) in database.execute(
+            "SELECT fault FROM readings WHERE fault != '' ORDER BY source, path LIMIT ?",
+            (NAMED_FILES,),
+        )
+    ]
     for reason, files in database.execute("SELECT reason, files FROM left_out"):
         report.left_out[reason] += files
     return report

@@ -150,10 +150,14 @@ def test_source_memory_counts_files_by_outcome(index, notes, monkeypatch):
         "named": [f"{notes}/{name}: 1 picture left out" for name in ("a.md", "b.md")],
         "without_text": 1,
         "skipped": 1,
+        "faults": [],
         "left_out": {".zip": 1},
     }
     assert reader.files.to_json() == expected
-    assert remembered_files(index.store).to_json() == expected
+    remembered = remembered_files(index.store).to_json()
+    assert len(remembered["faults"]) == 1
+    assert remembered["faults"][0].startswith(f"{notes}/not.pdf: ")
+    assert {**remembered, "faults": []} == expected
     (notes / "a.md").unlink()
     (notes / "not.pdf").unlink()
     index.refresh()

@@ -337,6 +337,8 @@ def test_reason_of_no_hits_names_condition_that_removed_all(index, mode):
         ('lock "lock" -"of of of" -lock', "even = true", "every document that passes the filter"),
         ("lock", 'id like "x%"', "no document passes the filter: change it or leave it out"),
         ('"lock"', 'id = "none"', "no document passes the filter: change it or leave it out"),
+        ("lock", 'id like "x"', 'no document passes the filter: like "x" matches whole values'),
+        ("lock", 'id = "2014"', 'no document passes the filter: "2014" is compared as text'),
     ):
         assert not index.search(text, mode=mode, where=where, raw=False)
         found = index.no_hits_reason(text, mode=mode, where=where, raw=False)
@@ -372,7 +374,7 @@ def test_cancelled_search_ends(index):
         calls.append(1)
         return len(calls) > 3
 
-    with cancellable(is_cancelled), pytest.raises(RetrieverError, match="nobody waits"):
+    with cancellable(is_cancelled), pytest.raises(RetrieverError, match="search was canceled"):
         index.search('"of of of of of of" lock', k=1, raw=False)
     assert len(calls) == 4
     assert index.search("lock")
