@@ -4,7 +4,7 @@ A question is text of the corpus, which is removed from the documents to search.
 its document, a heading for the document of its section, and a sentence for the rest of its document
 (the inverse cloze task of Lee, Chang and Toutanova 2019). Where a document is one sentence, it asks
 for the other documents of its title. There are no questions of words from a passage: they favor
-systems that match words, even with most shared words removed (docs/how-to/make-questions.md).
+systems that match words, even with most shared words removed (docs/measurements/made-questions.md).
 """
 
 from __future__ import annotations

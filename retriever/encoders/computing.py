@@ -108,7 +108,7 @@ def native_format() -> Dtype:
 
 
 def is_int8_slower() -> bool:
-    """Return whether bfloat16 runs faster than int8 here (docs/how-to/compute-faster.md)."""
+    """Return whether bfloat16 runs faster than int8 here (docs/reference/computing.md)."""
     return _TILES in _processor_flags()
 
 

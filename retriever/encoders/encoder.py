@@ -103,7 +103,7 @@ class Encoder(SentenceTransformersMethods):
                 `retriever.encoders.settings`), or a folder; default is the bundled model.
             device: torch device; None uses a GPU if there is one.
             download: allow downloads of a hub id that is not in the cache.
-            dtype: number format if the settings name none; auto: docs/how-to/compute-faster.md.
+            dtype: number format if the settings name none; auto: docs/reference/computing.md.
 
         Raises:
             ModelError: the model is missing, altered or not supported.

@@ -121,7 +121,7 @@ class Index:
         """Open an existing index; no model is loaded before one is needed.
 
         Args:
-            folder: the index folder, or the URL of another store; docs/how-to/other-stores.md lists
+            folder: the index folder, or the URL of another store; docs/reference/stores.md lists
             them.
             model: the encoder that the index is expected to have, as settings or in their text
                 form; empty for any.
@@ -129,7 +129,7 @@ class Index:
             device: torch device of the model; None uses a GPU if there is one.
             download: allow downloads of a hub id that is not in the cache.
             dtype: number format of new vectors where neither `model` nor the index names one;
-                docs/how-to/compute-faster.md has the rule of auto.
+                docs/reference/computing.md has the rule of auto.
             lock_timeout: seconds that changing methods wait for another writer before they raise
                 `IndexLockedError`.
 

@@ -88,7 +88,7 @@ def test_the_commands_of_the_containers_exist(monkeypatch):
 def test_compose_uses_a_documented_postgresql_and_publishes_ports_on_localhost_only():
     services = yaml.safe_load(COMPOSE.read_text())["services"]
     major = services["database"]["image"].removeprefix("pgvector/pgvector:pg")
-    assert f"With PostgreSQL {major}." in (ROOT / "docs/how-to/other-stores.md").read_text()
+    assert f"With PostgreSQL {major}." in (ROOT / "docs/reference/stores.md").read_text()
     ports = [port for service in services.values() for port in service.get("ports", ())]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)

@@ -1,7 +1,8 @@
 """Write an index, or vectors of a corpus, to files that this and other programs read.
 
-docs/how-to/move.md describes them. Documents are in ascending order of ids, passages in the order
-of the text; all of them belong to one commit. Memory does not grow with the index.
+docs/reference/export-and-import.md describes them. Documents are in ascending order of ids,
+passages in the order of the text; all of them belong to one commit. Memory does not grow with the
+index.
 """
 
 from __future__ import annotations

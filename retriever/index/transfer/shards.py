@@ -1,7 +1,7 @@
 """Shards: what an index needs of a corpus, encoded before there is one; how one is made and read.
 
-docs/how-to/move.md describes the files. A shard appears complete or not at all, whoever makes it,
-and making it again gives the same one.
+docs/reference/shards.md describes the files. A shard appears complete or not at all, whoever makes
+it, and making it again gives the same one.
 """
 
 from __future__ import annotations
