@@ -258,8 +258,9 @@ def test_the_tutorials_run(shell, tmp_path, postgres_url):
     text = "".join((ROOT / f"docs/tutorials/{page}.md").read_text() for page in pages)
     text = text.replace("--minutes 30", "--minutes 2").replace("8765", shell.port)
     text = text.replace("postgresql:///search?index=notes", postgres_url)
-    blocks = re.findall(r"^```\n(.*?)^```", text, re.M | re.S)
-    commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S)
+    lines = [line for language, block in blocks if not language for line in block.splitlines()]
+    commands = [shlex.split(line) for line in lines]
     assert len(commands) > 15
     for command in commands:
         if "--config" in command and not (tmp_path / "tuned/tuned.toml").exists():
