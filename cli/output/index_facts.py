@@ -91,7 +91,7 @@ def _search_facts(info: dict[str, Any]) -> dict[str, str]:
         "analyzer": _analyzer_line(info["analyzer"], info["languages"]),
         "fit": _fit_line(info["fit"]) if info["fit"].get("words") else "",
         "calibrated": "; ".join(map(_calibration_line, info["calibration"].values())),
-        "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} pieces",
+        "long texts": f"{long_texts['on_long']}, overlap {long_texts['overlap']} tokens",
         "context": long_texts["context"],
     }
 

@@ -99,7 +99,7 @@ def describe_engines(settings: EncoderSettings) -> str:
         description = f"{bulk_engine} in {native_format()}"
     if first_engine == bulk_engine:
         return description
-    return f"{first_engine} for the first {limit} word pieces of a process, then {description}"
+    return f"{first_engine} for the first {limit} tokens of a process, then {description}"
 
 
 def native_format() -> Dtype:

@@ -188,7 +188,7 @@ class LightCrossEncoder:
         self._network = read_network(folder)
         self._tokenizer = Tokenizer(folder)
         if self._tokenizer.highest_id >= len(self._network.words):
-            raise UnsupportedModelError("a word piece that has no vector")
+            raise UnsupportedModelError("a token that has no vector")
         if self._tokenizer.special.cls not in (0, None):
             raise UnsupportedModelError("a [CLS] that does not begin a text")
         self._identity = folder.weights

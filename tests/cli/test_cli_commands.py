@@ -295,7 +295,7 @@ def test_info_and_verify_say_what_the_index_is_and_that_it_is_sound(retriever, i
         f"fingerprint  {info['encoder']['fingerprint']}",
         f"analyzer     auto (english){icu}, stemmed, stop words removed",
         "fit          0.0% of words unknown or broken into letters; weight of embeddings 0.6",
-        "long texts   split, overlap 48 pieces",
+        "long texts   split, overlap 48 tokens",
         "context      headings",
     ]
     assert retriever("verify") == (0, ".retriever: sound\n", "")

@@ -62,7 +62,7 @@ class LightBackbone:
         self.network = read_network(folder)
         self.tokenizer = _read_tokenizer(folder)
         if self.tokenizer.highest_id >= len(self.network.words):
-            raise UnsupportedModelError("a word piece that has no vector")
+            raise UnsupportedModelError("a token that has no vector")
         self.max_length = min(self.network.max_pieces, self.tokenizer.max_length)
         self._weights = folder.weights
         # Protects the loading of the engines.

@@ -38,7 +38,7 @@ def test_few_pieces_run_in_numpy_and_many_in_what_is_installed(installed, monkey
     shown = f"{other} in float32" if installed else other
     monkeypatch.setattr(computing, "native_format", lambda: "float32")
     assert describe_engines(PLAIN) == (
-        f"numpy for the first {pays} word pieces of a process, then {shown}"
+        f"numpy for the first {pays} tokens of a process, then {shown}"
     )
     # None stands for what is not installed.
     monkeypatch.setitem(sys.modules, "torch", None)
