@@ -1,6 +1,7 @@
 """Fills build/docs with all pages; `--after` puts their Markdown and llms.txt into build/site.
 
-Pages of `docs` keep their paths. README.md becomes index.md, and links follow.
+Pages of `docs` keep their paths. README.md becomes index.md, and links follow. Files of `examples`
+to which a page links are copied too.
 """
 
 from __future__ import annotations
@@ -51,9 +52,13 @@ def site_path(page: Path) -> str:
 
 
 def _site_link(page: Path, link: re.Match[str]) -> str:
-    """Return the beginning of a link of a page as it is in the site."""
-    target = site_path((page.parent / link[1]).resolve())
+    """Return the beginning of a link of a page as it is in the site; copy an example there."""
+    source = (page.parent / link[1]).resolve()
+    target = site_path(source)
     anchor = link[2] or ""
+    if target.startswith("examples/"):
+        (PAGES / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, PAGES / target)
     if target == _COMMANDS and anchor.startswith(_COMMAND):
         target = f"reference/commands/{anchor.removeprefix(_COMMAND)}.md"
         anchor = ""
