@@ -58,10 +58,17 @@ def measure_fit(
         warnings.warn(f"{fit.warning}. {advice}", stacklevel=4)
     elif previous and (fit.weight, fit.strange_weight) != (weight, strange_weight):
         warnings.warn(
-            f"the texts have changed: the default --alpha of hybrid search is now {fit.weight:g}, "
-            f"and was {weight:g} before",
+            "the texts have changed: the default --alpha of hybrid search is now "
+            f"{_written_weights(fit.weight, fit.strange_weight)}, and was "
+            f"{_written_weights(weight, strange_weight)} before",
             stacklevel=4,
         )
+
+
+def _written_weights(weight: float, strange_weight: float | None) -> str:
+    if strange_weight is None:
+        return f"{weight:g}"
+    return f"{weight:g} ({strange_weight:g} for words that the encoder does not know)"
 
 
 def multilingual_advice(place: str, model: str) -> str:

@@ -271,7 +271,7 @@ def test_ids_of_several_folders_begin_with_the_folders_names(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path / "p1")
     assert [document.id for document in CorpusReader([".", "../p2/"])] == names
     for second in ("../2/p1", "../p1/"):
-        with pytest.raises(SourceError, match=r"/p1/?: has the same name as \., and of"):
+        with pytest.raises(SourceError, match=r"/p1/?: has the same name as \., so ids"):
             CorpusReader([".", second])
 
 

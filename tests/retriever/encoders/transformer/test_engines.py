@@ -158,7 +158,7 @@ def test_the_default_format_stays_float32_where_bfloat16_changes_vectors(
     assert [way(forms[0], dtype) for dtype in ("float32", "auto")] == ["float32", "bfloat16"]
     monkeypatch.setattr(loading, "_LEAST_COSINE", 1.5)
     with pytest.warns(
-        UserWarning, match=r"in bfloat16 the cosine .* is (0\.99|1\.00).*, below 1\.5"
+        UserWarning, match=r"the cosine .* in bfloat16 .* is (0\.99|1\.00).*, below 1\.5"
     ):
         assert way(forms[1], "auto") == "float32"
     # The cosine is measured once.
