@@ -61,7 +61,7 @@ _SHIFT = 0.1
 _QUESTION_LETTERS = 20
 # Least number of words for a reliable share.
 _WORDS = 40
-# Least number of questions for a decision against an encoder that knows the words.
+# Least number of questions for a decision against what the words say.
 _QUESTIONS = 50
 _ENGLISH = frozenset({"english", "porter", NO_LANGUAGE})
 # Greatest weight of embeddings that rank worse than BM25 in another language than English; see the
@@ -224,7 +224,9 @@ def _with_measured_weight(
     if fit.strange < DOUBTFUL_SHARE and foreign < DOUBTFUL_SHARE * len(texts):
         return fit
     pairs = [pair for text in texts if (pair := _question(text))]
-    if len(pairs) < (2 if is_unknown else _QUESTIONS):
+    if len(pairs) < _QUESTIONS:
+        # A few questions are no evidence for an encoder that does not know the words, and none
+        # against an encoder that knows them.
         return replace(fit, weight=0.0) if is_unknown else fit
     questions, rests = zip(*pairs, strict=True)
     dense = encoder.encode(questions, query=True) @ encoder.encode(rests).T

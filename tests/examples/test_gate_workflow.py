@@ -22,7 +22,7 @@ def step(tmp_path, write_jsonl):
         *({"id": f"d{n}", "text": f"A {topic}."} for n, topic in numbered), name="corpus.jsonl"
     )
     write_jsonl(*({"id": f"q{n}", "text": topic} for n, topic in numbered), name="questions.jsonl")
-    (tmp_path / "qrels.txt").write_text("".join(f"q{n} 0 d{n} 1\n" for n, _ in numbered))
+    (tmp_path / "qrels.tsv").write_text("".join(f"q{n} 0 d{n} 1\n" for n, _ in numbered))
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
 

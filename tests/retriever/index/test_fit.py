@@ -274,20 +274,28 @@ def test_a_sample_of_passages_does_not_depend_on_their_order():
 
 
 def test_language_fit_covers_documents_added_one_at_a_time(tmp_path):
-    texts = russian(38)
+    texts = russian(76)
     with Index.create(tmp_path / "index") as index, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for text in texts:
             index.add([text])
         found = index.info()["fit"]
         assert (found["strange"] > 0.25, found["questions"]) == (True, found["passages"])
-        assert 38 / 1.5 < found["passages"] <= 38
+        assert 76 / 1.5 < found["passages"] <= 76
         index.add(["one more"])
         assert index.info()["fit"] == found
     with Index.create(tmp_path / "whole") as index:
         with pytest.warns(UserWarning, match="does not know the language"):
             index.add(texts[: found["passages"]])
         assert index.info()["fit"] == found
+
+
+def test_a_few_questions_are_no_evidence_for_an_encoder_that_does_not_know_the_words(tmp_path):
+    with Index.create(tmp_path / "index") as index:
+        with pytest.warns(UserWarning, match="does not know the language"):
+            index.add(russian(15))
+        fit = index.info()["fit"]
+        assert (fit["questions"], fit["weight"]) == (0, 0.0)
 
 
 def test_language_fit_of_imported_vectors_needs_their_encoder(tmp_path, tiny_models):
