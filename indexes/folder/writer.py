@@ -71,6 +71,8 @@ LOG = logging.getLogger(__name__)
 # Most passages that wait in the database: readers load them after each commit in about 10 ms.
 PENDING_LIMIT = 512
 
+_DELETE_UNUSED_FIELDS = "DELETE FROM fields WHERE field NOT IN (SELECT field FROM metadata_values)"
+
 
 class FolderWriter:
     """The only `Writer` of an index folder, a context manager; it upgrades the format."""
@@ -252,27 +254,17 @@ class FolderWriter:
         # Windows keeps files that are mapped, by this process too.
         del live
         with storage_errors(self.folder):
-            if erase and not self._remove_orphans():
-                raise StorageError(
-                    f"{self.folder}: another program has files of the index open, which Windows "
-                    "keeps: what was deleted is found no more, but its bytes are still there; end "
-                    "that program and run the same command again"
-                )
             if erase:
-                self._connection.execute(
-                    "DELETE FROM fields WHERE field NOT IN (SELECT field FROM metadata_values)"
-                )
+                if not self._remove_orphans():
+                    raise _erasure_error(self.folder, "has files open that Windows keeps")
+                self._connection.execute(_DELETE_UNUSED_FIELDS)
             # Needs space for a second copy of the database.
             self._connection.execute("VACUUM")
             # Deleted content stays in the log until no reader needs it.
             kind = "TRUNCATE" if erase else "PASSIVE"
             (busy, *_) = self._connection.execute(f"PRAGMA wal_checkpoint({kind})").fetchone()
         if erase and busy:
-            raise StorageError(
-                f"{self.folder}: another program reads the index for longer than {BUSY_SECONDS} "
-                "s: the log still has the bytes of deleted documents; close that program and run "
-                "the same command again"
-            )
+            raise _erasure_error(self.folder, f"reads for longer than {BUSY_SECONDS} s")
         return merged
 
     @property
@@ -381,6 +373,13 @@ class FolderWriter:
     def _remove_orphans(self) -> bool:
         segment_rows = self._connection.execute("SELECT segment FROM segments")
         return remove_unnamed_segments(self.folder, [number for (number,) in segment_rows])
+
+
+def _erasure_error(folder: Path, reason: str) -> StorageError:
+    return StorageError(
+        f"{folder}: another program {reason}, so the bytes of deleted documents are still in the "
+        "index; close that program and run the same command again"
+    )
 
 
 def _log_build(folder: Path, passages: int, choice: Choice) -> None:
