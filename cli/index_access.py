@@ -112,6 +112,7 @@ def _index_in_cache(
     """Make or refresh the index of `paths` in the folder `place`; messages call them `names`."""
     from cli.output.progress import EncodingProgress, Stages, warn_reader
     from retriever.documents import CorpusReader
+    from retriever.errors import EncoderMismatchError
     from retriever.index import Index
 
     reader = None
@@ -125,7 +126,12 @@ def _index_in_cache(
         reader = reader or CorpusReader(paths, on_error="skip", on_empty="yield")
         decision = decide_model(place, reader, encoder, quiet=quiet)
         encoder = {**encoder, "model": decision.settings}
-    index = Index.create(place, **encoder, lock_timeout=PATIENCE)
+    try:
+        index = Index.create(place, **encoder, lock_timeout=PATIENCE)
+    except EncoderMismatchError as error:
+        # No option of `query` makes such an index again.
+        remedy = "for --in, remove the index with `retriever cache --clear`"
+        raise EncoderMismatchError(f"{error}; {remedy}") from None
     try:
         if decision is not None:
             decision.record(index.store)

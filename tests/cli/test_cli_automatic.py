@@ -76,6 +76,8 @@ def test_index_with_auto_reads_standard_input_completely(retriever, monkeypatch,
     assert "since 100% of 1,000 passages are not English" in done.err
 
 
+# The small model of the tests knows no Russian.
+@pytest.mark.filterwarnings("ignore:the encoder does not know the language")
 def test_query_in_a_folder_takes_auto(retriever, multilingual):
     Path("notes").mkdir()
     for number in range(3):
@@ -84,6 +86,16 @@ def test_query_in_a_folder_takes_auto(retriever, multilingual):
     assert multilingual in retriever(*query).err
     again = retriever(*query)
     assert (again.code, "model auto" in again.err) == (0, False)
+
+
+def test_query_in_a_folder_with_another_model_names_the_command_that_removes_the_index(
+    retriever,
+):
+    Path("notes").mkdir()
+    Path("notes/a.txt").write_text("A text.")
+    assert retriever("query", "text", "--in", "notes").code == 0
+    done = retriever("query", "text", "--in", "notes", "--model", "all-MiniLM-L6-v2::lc:0,6")
+    assert_refused(done, "--recreate; for --in, remove the index with `retriever cache --clear`")
 
 
 def test_missing_multilingual_package_is_refused_before_anything_is_written(
