@@ -282,7 +282,9 @@ def test_upload_up_to_the_limit_of_the_service_is_added_and_a_larger_one_is_refu
     assert len(client.json("documents/long")["metadata"]["note"]) == 2**19
     for body in (b"".join(upload * 2), iter(upload * 2)):
         status, _, content = client.request("documents", body)
-        assert (status, f"at most {MAX_UPLOAD * 2**20:,} bytes" in content.decode()) == (413, True)
+        # The service closes the connection, which nginx may find before it reads the answer.
+        is_explained = f"at most {MAX_UPLOAD * 2**20:,} bytes" in content.decode()
+        assert (status, is_explained) in ((413, True), (502, False))
 
 
 @pytest.mark.parametrize("authorization", [None, basic("a loud harbor"), f"Bearer {TOKEN}"])
