@@ -132,6 +132,12 @@ class Comparison:
         for run, missing in self.missing.items():
             if missing:
                 lines.append(f"{on_one_line(run)}: missing queries that count as zero: {missing:,}")
+        for run in self.names:
+            if not any(scores[run].value for scores in self.scores.values()):
+                lines.append(
+                    f"{on_one_line(run)}: no hit is judged relevant: compare its ids with those of "
+                    "the judgments"
+                )
         for measure, scores in self.scores.items():
             table = comparison_table("", measure, scores, scale=1, digits=4)
             lines += ["", *table_lines(table)]

@@ -67,6 +67,13 @@ def test_difference_counts_better_and_worse_queries_and_names_the_most_different
     assert comparison.most_different("P@1", "poor", 1) == [("1", -1.0)]
 
 
+def test_run_without_a_relevant_hit_is_named():
+    other_ids = {query: {"notes/a": 1.0} for query in "1245"}
+    lines = compare({"good": GOOD, "other": other_ids}, QRELS, ["AP"]).text().splitlines()
+    message = "no hit is judged relevant: compare its ids with those of the judgments"
+    assert [line for line in lines if message in line] == [f"other: {message}"]
+
+
 def test_seeds_equal_to_the_baseline_have_no_difference():
     # A third of 0.1 three times is not 0.1 to the last digit.
     once = np.full(40, 0.1)
