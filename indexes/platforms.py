@@ -204,12 +204,16 @@ def move_folder(source: Path, target: Path) -> None:
 
 def _retry_while_open(rename: Callable[[Path, Path], None], source: Path, target: Path) -> None:
     """Rename, on Windows again for a while if a program has a file open."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = None
     while True:
         try:
             return rename(source, target)
         except OSError as error:
-            if not is_in_use(error) or time.monotonic() >= deadline:
+            if not is_in_use(error):
+                raise
+            if deadline is None:
+                deadline = time.monotonic() + _PATIENCE_SECONDS
+            elif time.monotonic() >= deadline:
                 raise
         time.sleep(_RETRY_SECONDS)
 

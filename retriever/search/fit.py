@@ -224,9 +224,11 @@ def _with_measured_weight(
     if fit.strange < DOUBTFUL_SHARE and foreign < DOUBTFUL_SHARE * len(texts):
         return fit
     pairs = [pair for text in texts if (pair := _question(text))]
-    if len(pairs) < _QUESTIONS:
-        # A few questions are no evidence for an encoder that does not know the words, and none
-        # against an encoder that knows them.
+    # A few questions are no evidence for an encoder that does not know the words of a language, and
+    # none against an encoder that knows them. Unknown words of English texts may be codes.
+    is_foreign_language = is_unknown and foreign > len(texts) / 2
+    least = 2 if is_unknown and not is_foreign_language else _QUESTIONS
+    if len(pairs) < least:
         return replace(fit, weight=0.0) if is_unknown else fit
     questions, rests = zip(*pairs, strict=True)
     dense = encoder.encode(questions, query=True) @ encoder.encode(rests).T
