@@ -123,7 +123,9 @@ def _change_byte_lock(descriptor: int, mode: str) -> None:
 
 
 def release_to_move(lock: WriterLock) -> None:
-    """Release the lock of a folder that is to be moved or removed, where an open file forbids it.
+    """On Windows, release the lock of a folder, so that it can be moved or removed.
+
+    Elsewhere an open file does not prevent that, and nothing is done.
 
     A writer that takes the lock meanwhile has files of the folder open, so that the move fails.
     """
@@ -321,11 +323,16 @@ def usable_cores() -> int:
     return cores or 1
 
 
-def take_share(place: int, workers: int) -> None:
-    """Give this process its share of the cores: libraries count those that a process may use."""
+def limit_to_core_share(worker: int, workers: int) -> None:
+    """Let this process use its share of the cores, from which libraries size their thread pools.
+
+    Args:
+        worker: number of this process, 0 to `workers` - 1.
+        workers: number of processes that share the cores.
+    """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, cores[place % len(cores) :: workers])
+        os.sched_setaffinity(0, cores[worker % len(cores) :: workers])
     else:
         os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
 

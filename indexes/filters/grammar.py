@@ -124,9 +124,10 @@ def type_mismatch(
 
 
 def narrow_comparison(expression: Expression) -> str | None:
-    """Describe the first comparison that often matches less than it was written for, with a remedy.
+    """Describe the first comparison that probably matches fewer documents than its author meant.
 
-    These are `like` without a wildcard, and a year, month or day that must be equal to a date.
+    Two kinds are known: `like` without a wildcard, and equality with a year, month or day. The text
+    names the remedy.
     """
     for comparison in _comparisons(expression):
         value = comparison.values[0] if len(comparison.values) == 1 else None

@@ -25,7 +25,8 @@ class FilesReport:
         named: place and losses of the first 10 of these files, a line each.
         without_text: number of files in which no text was found.
         skipped: number of files that could not be read.
-        faults: place and fault of the first 10 of these files, a line each, if they are known.
+        faults: a line "path: fault" for each of the first 10 skipped files; empty in the report of
+            a run, which names them as it reads.
         left_out: number of files that rules leave out, by suffix or reason, such as "hidden". A
             folder that is left out counts as one.
     """

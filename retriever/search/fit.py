@@ -94,8 +94,8 @@ class LanguageFit:
     hybrid: float | None = None
     # Number of passages of the index when this was measured.
     passages: int = 0
-    # Weight for queries in an unknown language, if only some passages are in one; the other
-    # figures then describe the passages in known languages.
+    # Weight of the embeddings for queries in a language that the encoder does not know. None if all
+    # passages share one weight; otherwise the other figures describe the passages that it knows.
     strange_weight: float | None = None
     # Number of passages of each language when this was measured.
     languages: Mapping[str, int] = field(default_factory=dict)

@@ -58,9 +58,9 @@ def measure_fit(
         warnings.warn(f"{fit.warning}. {advice}", stacklevel=4)
     elif previous and (fit.weight, fit.strange_weight) != (weight, strange_weight):
         warnings.warn(
-            "the texts have changed: the default --alpha of hybrid search is now "
-            f"{_written_weights(fit.weight, fit.strange_weight)}, and was "
-            f"{_written_weights(weight, strange_weight)} before",
+            "the texts have changed: the default --alpha of hybrid search was "
+            f"{_written_weights(weight, strange_weight)} and is now "
+            f"{_written_weights(fit.weight, fit.strange_weight)}",
             stacklevel=4,
         )
 
@@ -68,7 +68,7 @@ def measure_fit(
 def _written_weights(weight: float, strange_weight: float | None) -> str:
     if strange_weight is None:
         return f"{weight:g}"
-    return f"{weight:g} ({strange_weight:g} for words that the encoder does not know)"
+    return f"{weight:g}, and {strange_weight:g} for words that the encoder does not know,"
 
 
 def multilingual_advice(place: str, model: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from indexes import writer_lock
 from indexes.files import LOCK_FILE, storage_errors
-from indexes.platforms import block_interrupts, take_share
+from indexes.platforms import block_interrupts, limit_to_core_share
 from retriever.documents.analyzer import Analyzer, AnalyzerSettings
 from retriever.documents.document import AnyDocument
 from retriever.documents.passages import Context, OnLong, PassageSettings, check_on_long
@@ -311,7 +311,7 @@ def _start(job: ShardJob, place: int, workers: int) -> tuple[Connection, BasePro
 def _work(job: ShardJob, connection: Connection, place: int, workers: int) -> None:
     """Make shards until the parent has no more or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    take_share(place, workers)
+    limit_to_core_share(place, workers)
     while True:
         try:
             block = connection.recv()

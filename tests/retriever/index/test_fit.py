@@ -372,7 +372,7 @@ def test_a_refresh_measures_again_and_tells_of_another_weight(notes):
     assert index.info()["fit"]["strange_weight"] == 0.0
     shutil.rmtree(notes.folder / "ru")
     with pytest.warns(
-        UserWarning, match="the texts have changed: .* is now 0.6, and was 0.6 .* before"
+        UserWarning, match="the texts have changed: .* was 0.6, and 0 for words .* and is now 0.6"
     ):
         index.refresh()
     assert index.info()["fit"] == before == notes.afresh()
@@ -403,7 +403,7 @@ def test_language_fit_follows_deletions_at_next_refresh_or_add(notes, how):
         "prune": lambda: notes.index.add(texts, prune=True),
     }
     with pytest.warns(
-        UserWarning, match="the texts have changed: .* is now 0.6, and was 0.6 .* before"
+        UserWarning, match="the texts have changed: .* was 0.6, and 0 for words .* and is now 0.6"
     ):
         changes[how]()
     fit = notes.index.info()["fit"]

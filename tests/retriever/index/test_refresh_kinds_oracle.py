@@ -11,18 +11,16 @@ import os
 import random
 import shutil
 import tarfile
-import time
-import warnings
 import zipfile
 from email.message import EmailMessage
-from itertools import count, islice
+from itertools import count
 
 import pytest
 
 from retriever import CorpusReader, Index, SearchSettings
 from tests.retriever.documents import file_samples as samples
+from tests.retriever.index.refresh_rounds import run_rounds, run_seeds
 
-SECONDS = float(os.environ.get("RETRIEVER_SOAK_SECONDS", "10"))
 WORDS = [
     "bees",
     "honey",
@@ -200,22 +198,9 @@ def rounds(place, seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_refresh_gives_the_documents_and_scores_of_a_new_index(tmp_path, fake_encoder, seed):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for _ in islice(rounds(tmp_path, seed), 3):
-            pass
+    run_rounds(rounds, tmp_path, seed, 3)
 
 
 @pytest.mark.soak
 def test_many_refreshes_give_the_documents_and_scores_of_a_new_index(tmp_path, fake_encoder):
-    end = time.monotonic() + SECONDS
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for seed in count(100):
-            if time.monotonic() > end:
-                return
-            place = tmp_path / str(seed)
-            place.mkdir()
-            for _ in islice(rounds(place, seed), 15):
-                pass
-            shutil.rmtree(place)
+    run_seeds(rounds, tmp_path, 15)

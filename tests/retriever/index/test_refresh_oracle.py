@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
-import time
-import warnings
-from itertools import count, islice
+from itertools import count
 
 import pytest
 
 from retriever import CorpusReader, Index, SearchSettings
+from tests.retriever.index.refresh_rounds import run_rounds, run_seeds
 
-SECONDS = float(os.environ.get("RETRIEVER_SOAK_SECONDS", "10"))
 # Words of each language that tell it, and others.
 WORDS = {
     "german": "der die das und ist nicht ein mit auf für Häuser Garten Bücher Straße",
@@ -119,22 +116,9 @@ def rounds(folder, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_refresh_gives_the_languages_and_scores_of_a_new_index(tmp_path, fake_encoder, seed):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for _ in islice(rounds(tmp_path, seed), 4):
-            pass
+    run_rounds(rounds, tmp_path, seed, 4)
 
 
 @pytest.mark.soak
 def test_many_refreshes_give_the_languages_and_scores_of_a_new_index(tmp_path, fake_encoder):
-    end = time.monotonic() + SECONDS
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for seed in count(100):
-            if time.monotonic() > end:
-                return
-            place = tmp_path / str(seed)
-            place.mkdir()
-            for _ in islice(rounds(place, seed), 20):
-                pass
-            shutil.rmtree(place)
+    run_seeds(rounds, tmp_path, 20)

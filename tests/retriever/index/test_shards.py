@@ -336,7 +336,7 @@ def test_worker_processes_write_same_shards_and_killed_worker_ends_run(tmp_path,
 
 
 def test_a_worker_ends_quietly_if_its_parent_was_stopped_while_it_sent(monkeypatch):
-    monkeypatch.setattr(sharding, "take_share", lambda place, of: None)
+    monkeypatch.setattr(sharding, "limit_to_core_share", lambda place, of: None)
     ours, theirs = multiprocessing.Pipe()
     # A message begins with its length; the parent was interrupted after three of its bytes.
     os.write(ours.fileno(), struct.pack("!i", 100) + b"abc")
