@@ -227,7 +227,7 @@ def inspect_layers(
     loading = loading or Loading()
     model = loading.load(encoder)
     inspection = Inspection(model, texts, limit, progress("reading texts", limit), notify)
-    pieces, mean = layer_similarity((states.states, states.kept) for _, states in inspection)
+    pieces, mean = layer_similarity((states.states, states.is_pooled) for _, states in inspection)
     return LayerInspection(
         str(model.spec), inspection.read, pieces, mean, device=loading.device, command=command
     )

@@ -160,8 +160,10 @@ def text_variances(text: str, states: TextStates) -> list[tuple[str, float]]:
     """Return the words of a text and their variances, without a word that was cut."""
     spans = word_spans(text)
     word_numbers = word_of_pieces(states.spans, spans)
-    word_numbers[~states.kept] = -1
-    read_end = max((states.spans[piece][1] for piece in np.flatnonzero(states.kept)), default=0)
+    word_numbers[~states.is_pooled] = -1
+    read_end = max(
+        (states.spans[piece][1] for piece in np.flatnonzero(states.is_pooled)), default=0
+    )
     words, vectors = word_vectors(states.states, word_numbers)
     variances = []
     for word, variance in zip(words, adjacent_variance(vectors).tolist(), strict=True):

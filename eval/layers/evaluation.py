@@ -89,7 +89,7 @@ class LayerSearchResult(ReportedResult):
         objective: name of the measure that chooses the best set.
         unit: "pairs" or "questions".
         held_out_data: None if the choice was tested on a part of the search data, or not at all.
-        found: the best sets, their gains, and the effects of sizes and layers.
+        layer_report: the best sets, their gains, and the effects of sizes and layers.
         command: reproduces the result; may be empty.
     """
 
@@ -99,13 +99,13 @@ class LayerSearchResult(ReportedResult):
     hidden_states: int
     search_data: DataSource
     held_out_data: DataSource | None
-    found: LayerReport
+    layer_report: LayerReport
     settings: LayerSearchSettings
     command: str = ""
 
     def report(self) -> Report:
         """Return the result for a reader."""
-        result = self.found
+        result = self.layer_report
         remarks = _shuffled_remarks(result) if result.shuffles else _gain_remarks(result.gain)
         return Report(
             name="layers",
@@ -151,11 +151,13 @@ class LayerSearchResult(ReportedResult):
         by_size = {"best": "best set", "mean": "mean of the sets", "held_out": held_out}
         by_layer = {"without": "best set without it", "with_layer": "best set with it"}
         by_layer["held_out_without"] = held_out
-        sizes = map(asdict, self.found.sizes)
-        layers = map(asdict, self.found.layers)
+        sizes = map(asdict, self.layer_report.sizes)
+        layers = map(asdict, self.layer_report.layers)
         figure = new_figure(11, 4.2)
         left, right = figure.subplots(1, 2)
-        left.axhline(self.found.baseline.search, color="grey", linewidth=1, label="last layer only")
+        left.axhline(
+            self.layer_report.baseline.search, color="grey", linewidth=1, label="last layer only"
+        )
         for axes, place, label, effects, curves in (
             (left, "size", "number of layers", list(sizes), by_size),
             (right, "layer", "hidden state left out (0: embeddings)", list(layers), by_layer),
@@ -174,7 +176,7 @@ class LayerSearchResult(ReportedResult):
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield (
             "sets",
-            f"{self.found.subsets:,} of {self.hidden_states} hidden states (0: embeddings)",
+            f"{self.layer_report.subsets:,} of {self.hidden_states} hidden states (0: embeddings)",
         )
         searched = self.search_data
         held_out = self.held_out_data
@@ -240,7 +242,7 @@ def search_layers(
         hidden_states=encoder.depth + 1,
         search_data=search_source,
         held_out_data=test_source,
-        found=layer_report,
+        layer_report=layer_report,
         settings=settings,
         command=command,
     )

@@ -240,7 +240,7 @@ def _cross_encoders(system: System, resources: Resources) -> SystemResult:
         if system.fused:
             dev_scores.append(resources.cross_scores(name, folder, dev.questions))
         curves.append(fitted.curve)
-        kept_epochs.append((fitted.kept.epoch, fitted.kept.dev))
+        kept_epochs.append((fitted.best_epoch.epoch, fitted.best_epoch.dev))
     notes = [f"fine-tuned from {plan.model}", _epochs_note(kept_epochs)]
     if system.ensemble:
         notes.append(f"mean of the scores of {len(scores)} seeds")

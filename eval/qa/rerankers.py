@@ -127,7 +127,7 @@ class FittedReranker:
 
 @dataclass(frozen=True, slots=True)
 class FittedTransformer:
-    """A transformer that was fine-tuned, and saved with the weights of the epoch `kept`.
+    """A transformer that was fine-tuned, and saved with the weights of the `best_epoch`.
 
     The curve has the dev measure of all epochs; epoch 0 is before training.
     """
@@ -138,13 +138,13 @@ class FittedTransformer:
     folder: Path
     measure: str
     curve: tuple[Epoch, ...]
-    kept: Epoch
+    best_epoch: Epoch
 
     def to_json(self) -> dict[str, object]:
         """Return the result as JSON values."""
         return {
             "output": str(self.folder),
-            "kept_epoch": self.kept.epoch,
+            "kept_epoch": self.best_epoch.epoch,
             "curve": [asdict(epoch) for epoch in self.curve],
         }
 
@@ -162,8 +162,8 @@ class FittedTransformer:
 
     def saved(self) -> str:
         """Describe the saved epoch, up to the dev measure before training."""
-        dev = f"dev {self.measure} {percent(self.kept.dev)}"
-        return f"{dev} after epoch {self.kept.epoch}; "
+        dev = f"dev {self.measure} {percent(self.best_epoch.dev)}"
+        return f"{dev} after epoch {self.best_epoch.epoch}; "
 
     def figure(self) -> Figure:
         """Plot the learning curve."""
@@ -179,7 +179,7 @@ class FittedCrossEncoder(FittedTransformer):
 
     def to_json(self) -> dict[str, object]:
         """Return the result as JSON values."""
-        return {**FittedTransformer.to_json(self), "dev_map": self.kept.dev}
+        return {**FittedTransformer.to_json(self), "dev_map": self.best_epoch.dev}
 
 
 def fit_reranker(
@@ -392,7 +392,7 @@ def fine_tune(
     identity = _training_identity(base, plan, train, dev)
 
     def fitted(curve: tuple[Epoch, ...]) -> FittedCrossEncoder:
-        kept_epoch = kept_of(curve, plan.training.tolerance, untrained=keep_head)
+        kept_epoch = best_of_curve(curve, plan.training.tolerance, untrained=keep_head)
         return FittedCrossEncoder(folder, DEV_MEASURE, curve, kept_epoch)
 
     if not restart and is_reranker(folder):
@@ -456,7 +456,7 @@ def _load_cross_encoder(base: ModelFolder, plan: CrossPlan, device: str | None) 
     return CrossEncoder(backbone, head.to(backbone.device), plan.max_length)
 
 
-def kept_of(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch:
+def best_of_curve(curve: Sequence[Epoch], tolerance: float, *, untrained: bool) -> Epoch:
     """Return the epoch of a finished training whose weights are kept."""
     epoch = select_epoch(curve, tolerance, untrained=untrained)
     assert epoch is not None

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from eval.progress import Notify, Progress, ignore, silent
-from eval.qa.rerankers import FittedTransformer, epoch_line, kept_of, steps_shown
+from eval.qa.rerankers import FittedTransformer, best_of_curve, epoch_line, steps_shown
 from eval.reports import environment
 from eval.training.data import EncoderData, EncoderExamples, EncoderFitSettings, read_examples
 from retriever.encoders.training import (
@@ -35,7 +35,7 @@ class FittedEncoder(FittedTransformer):
     @property
     def improved(self) -> bool:
         """Whether an epoch is better on dev than the untrained encoder."""
-        return self.kept.epoch > 0
+        return self.best_epoch.epoch > 0
 
     def to_json(self) -> dict[str, object]:
         """Return the result as JSON values."""
@@ -44,7 +44,7 @@ class FittedEncoder(FittedTransformer):
             "objective": self.objective,
             "measure": self.measure,
             "improved": self.improved,
-            "dev": self.kept.dev,
+            "dev": self.best_epoch.dev,
             "dev_before": self.curve[0].dev,
         }
 
@@ -98,7 +98,7 @@ def fit_encoder(
     if earlier is not None:
         require_same(folder, identity, earlier.get("identity"))
         curve = tuple(Epoch(**epoch) for epoch in earlier["curve"])
-        best_epoch = kept_of(curve, training.tolerance, untrained=True)
+        best_epoch = best_of_curve(curve, training.tolerance, untrained=True)
         return FittedEncoder(folder, dev.name, curve, best_epoch, objective)
     checkpoint = Checkpoint(folder.with_name(f".{folder.name}.checkpoint"), identity)
     if restart:
@@ -116,7 +116,7 @@ def fit_encoder(
         on_step=steps_shown("fine-tuning", progress),
         on_epoch=lambda epoch: notify(f"fine-tuning: {epoch_line(epoch, dev.name)}"),
     )
-    best_epoch = kept_of(curve, training.tolerance, untrained=True)
+    best_epoch = best_of_curve(curve, training.tolerance, untrained=True)
     provenance = {
         "identity": identity,
         "data": {"name": examples.name, "examples": size, "dev": dev.units},

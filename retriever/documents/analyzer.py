@@ -289,7 +289,7 @@ class Analyzer:
         return separate_units(units) if self._is_whole else units
 
     def query_tokens(
-        self, text: str, held: Mapping[str, int], count: _Count | None = None
+        self, text: str, index_languages: Mapping[str, int], count: _Count | None = None
     ) -> list[str]:
         """Return the terms of a query to an index.
 
@@ -300,7 +300,7 @@ class Analyzer:
 
         Args:
             text: the query.
-            held: the number of passages of the index in each language.
+            index_languages: the number of passages of the index in each language.
             count: returns the number of passages with each term. With it, a word without a passage
                 also gets its terms in the rare languages, as far as they occur.
         """
@@ -310,11 +310,13 @@ class Analyzer:
         ascii_only = text.isascii()
         terms = list[str]()
         whole = list[str]()
-        choices = iter([tuple(held)])
-        if len(held) != 1:
+        choices = iter([tuple(index_languages)])
+        if len(index_languages) != 1:
             whole = self._pattern(ascii_only, False).findall(text)
             sample = separate_units(whole) if self._is_whole else whole
-            choices = query_language_choices(sample, ascii_only, self._languages_by_word, held)
+            choices = query_language_choices(
+                sample, ascii_only, self._languages_by_word, index_languages
+            )
         dropped_units = set(whole)
         for languages in choices:
             splits = not _APOSTROPHE_SEPARATES.isdisjoint(languages)
@@ -325,12 +327,14 @@ class Analyzer:
             dropped_units &= function_units
             earlier_terms = frozenset(terms)
             terms += [term for term in language_terms if term not in earlier_terms]
-        if count is None or len(set(map(SCRIPT_OF.get, held))) == len(held):
+        if count is None or len(set(map(SCRIPT_OF.get, index_languages))) == len(index_languages):
             return terms
         if all((frequencies := count(terms)).values()):
             return terms
         units = [unit for unit in whole if unit not in dropped_units]
-        alternatives = self._terms_in_all_languages(units, held, frequencies).difference(terms)
+        alternatives = self._terms_in_all_languages(units, index_languages, frequencies).difference(
+            terms
+        )
         alternative_counts = count(sorted(alternatives))
         return terms + [term for term in alternative_counts if alternative_counts[term]]
 
@@ -399,13 +403,13 @@ class Analyzer:
                 dropped_units.add(unit)
         return dropped_units
 
-    def forms(self, word: str, held: Iterable[str]) -> frozenset[str]:
+    def forms(self, word: str, index_languages: Iterable[str]) -> frozenset[str]:
         """Return the terms of a word in the languages of an index.
 
         A passage with the word has one of them. Empty if the word is a stop word in a language.
         """
         auto = self.settings.language == AUTO
-        languages = possible_languages(word, held) if auto else {self.settings.language}
+        languages = possible_languages(word, index_languages) if auto else {self.settings.language}
         # The terms are not cached: most are words that nobody writes.
         spans_by_language = [
             self._term_tables((language,)).term_spans(word) for language in sorted(languages)
@@ -414,23 +418,27 @@ class Analyzer:
         return frozenset() if None in first_terms else frozenset(filter(None, first_terms))
 
     def spans(
-        self, text: str, wanted: Set[str] | None = None, held: Iterable[str] | None = None
+        self,
+        text: str,
+        terms_to_find: Set[str] | None = None,
+        index_languages: Iterable[str] | None = None,
     ) -> Iterator[tuple[str, int, int]]:
         """Yield each term with its place, as `text[start:end]`, in the order of `tokens`.
 
         Offsets count characters of `text` as given, normalized or not. Terms of one word, and of
-        characters in a script without spaces, overlap. Words without a `wanted` term are left out.
-        With `held`, the languages of an index, the text is read in each of them, one after the
-        other. No language is detected then, which can take longer than a query.
+        characters in a script without spaces, overlap. With `terms_to_find`, words that have none
+        of these terms are left out. With `index_languages`, the text is read in each language of
+        an index, one after the other. No language is detected then, since that can take longer
+        than a query.
         """
-        for pattern, term_table in self._readings(text, held):
+        for pattern, term_table in self._readings(text, index_languages):
             for match in pattern.finditer(text):
-                if wanted is None or not wanted.isdisjoint(term_table[match.group()]):
+                if terms_to_find is None or not terms_to_find.isdisjoint(term_table[match.group()]):
                     for term, start, stop in term_table.term_spans(match.group()):
                         yield term, match.start() + start, match.start() + stop
-            if wanted is None or not term_table.capitals.isdisjoint(wanted):
+            if terms_to_find is None or not term_table.capitals.isdisjoint(terms_to_find):
                 for span in _emphasized_spans(text, pattern.findall(text), term_table.capitals):
-                    if wanted is None or span[0] in wanted:
+                    if terms_to_find is None or span[0] in terms_to_find:
                         yield span
 
     def _readings(

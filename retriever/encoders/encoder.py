@@ -121,13 +121,13 @@ class Encoder(SentenceTransformersMethods):
         *,
         device: str | None = None,
         download: bool = False,
-        asked: str | None = None,
+        requested_model: str | None = None,
         dtype: AskedDtype = "auto",
     ) -> Encoder:
         """Load the encoder that a stored specification describes.
 
-        `asked` is the model that the user names. A stored URL is used only if the user names it.
-        `dtype` is the number format if the specification names none.
+        `requested_model` is the model that the user names. A stored URL is used only if the user
+        names it. `dtype` is the number format if the specification names none.
 
         Raises:
             EncoderMismatchError: the model has changed since the specification was made.
@@ -138,7 +138,7 @@ class Encoder(SentenceTransformersMethods):
                 f"the index was made with an encoder from Python code ({spec.model}): open it in "
                 "Python with Index.open(folder, encoder=...), or search with --mode bm25"
             )
-        require_trusted(spec.model, asked)
+        require_trusted(spec.model, requested_model)
         loading = LoadContext(device, download, dtype=dtype)
         encoder = cls(*load_encoder(spec.settings.with_number_format(dtype), loading))
         if encoder.spec != spec and encoder.spec.fingerprint != spec.fingerprint:

@@ -475,7 +475,7 @@ class OpenedIndex:
             spec,
             device=requested.device,
             download=requested.download,
-            asked=requested.settings.model,
+            requested_model=requested.settings.model,
             dtype=requested.dtype,
         )
         probes = getattr(encoder, "probes", None)

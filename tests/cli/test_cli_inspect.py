@@ -34,7 +34,7 @@ def test_inspect_layers_prints_similarity_of_hidden_states(inspect, tiny_models,
     report = printed_json(inspect("layers", text, "--json"))
     encoder = Encoder.load(str(tiny_models["bert"]), device="cpu")
     _, expected = layer_similarity(
-        (encoded.states, encoded.kept) for encoded in encoder.hidden_states([WORDS])
+        (encoded.states, encoded.is_pooled) for encoded in encoder.hidden_states([WORDS])
     )
     np.testing.assert_allclose(report["mean"], expected, atol=1e-6)
     assert (report["texts"], report["pieces"], report["hidden_states"]) == (1, 7, 3)

@@ -73,16 +73,16 @@ def word_weights(
     text: str, states: TextStates, settings: SBERTWKSettings, unit: Unit
 ) -> list[WeightedWord]:
     """Return the weights of the pooled words or pieces, in the order of the text."""
-    if not states.kept.any():
+    if not states.is_pooled.any():
         raise BadInputError(
             "expected a text with word pieces that are pooled, found none; give more text or use "
             "--special-tokens keep"
         )
     hidden = list(states.states[settings.first_state :, None])
-    weights = sbert_wk_weights(hidden, states.kept[None], settings)
+    weights = sbert_wk_weights(hidden, states.is_pooled[None], settings)
     words = weights.words
     layers = weights.layers.T
-    pooled = np.flatnonzero(states.kept)
+    pooled = np.flatnonzero(states.is_pooled)
     weighted = []
     for places in _units(text, states, pooled.tolist(), unit):
         shares = words[places]

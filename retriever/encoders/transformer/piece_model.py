@@ -28,7 +28,7 @@ class TextStates:
     pieces: list[str]  # In the tokenizer's spelling, special tokens included.
     spans: list[Span]  # Character offsets of each piece in the text; (0, 0) for special tokens.
     states: NDArray[np.float32]  # (layers, pieces, width), the embedding output first.
-    kept: NDArray[np.bool_]  # (pieces,) whether the encoder pools the piece.
+    is_pooled: NDArray[np.bool_]  # (pieces,) whether the encoder pools the piece.
 
 
 class PieceModel(EncoderModel):

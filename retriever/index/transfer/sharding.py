@@ -239,7 +239,7 @@ def _planned(
         plan.require(folder, {"encoder": encoder.spec})
     else:
         encoder = Encoder.from_spec(
-            plan.encoder, device=choice.device, download=choice.download, asked=None
+            plan.encoder, device=choice.device, download=choice.download, requested_model=None
         )
     probes = getattr(encoder, "probes", None)
     if probes is not None and not same_vectors(plan.probes, probes):

@@ -429,7 +429,7 @@ class ShardJob:
 
 @lru_cache(maxsize=1)
 def _loaded(spec: EncoderSpec, device: str | None, download: bool) -> Encoder:
-    return Encoder.from_spec(spec, device=device, download=download, asked=spec.model)
+    return Encoder.from_spec(spec, device=device, download=download, requested_model=spec.model)
 
 
 class _Collected(Committer):

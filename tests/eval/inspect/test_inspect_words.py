@@ -56,7 +56,7 @@ def test_the_pieces_of_a_word_are_averaged():
         (word, pytest.approx(expected_variance(states[:, pieces].mean(axis=1)), abs=1e-14))
         for word, pieces in (("playing", slice(1, 4)), ("it's", slice(5, 8)))
     ]
-    words.kept[:] = False
+    words.is_pooled[:] = False
     assert text_variances(text, words) == []
 
 

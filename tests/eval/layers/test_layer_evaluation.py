@@ -54,7 +54,7 @@ def test_pairs_are_searched_like_their_file_block_by_block_and_encoded_once(
 
     # A bare string is one path.
     read = search_layers(str(path), search_settings(f"{model}{form}"), progress=progress)
-    assert loaded.found == read.found
+    assert loaded.layer_report == read.layer_report
     assert (loaded.search_data.name, read.search_data.name) == ("pairs", str(path))
     assert len(encoded) == len({*pairs.left, *pairs.right})
     assert len(steps) == 2
@@ -63,14 +63,14 @@ def test_pairs_are_searched_like_their_file_block_by_block_and_encoded_once(
 
 def test_the_encoder_of_the_result_has_the_vectors_that_were_searched(model, pairs):
     result = search_layers(pairs, search_settings(f"{model}::normalize=no"), test=pairs)
-    layers = ",".join(map(str, result.found.best.layers))
+    layers = ",".join(map(str, result.layer_report.best.layers))
     assert result.encoder == f"{model}::normalize=no::lc:{layers}"
     encoder = Encoder.load(result.encoder, device="cpu")
     left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
     cosines = (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
     expected = scipy.stats.spearmanr(np.round(cosines, 6), pairs.gold)[0]
-    assert result.found.best.search == pytest.approx(expected, abs=1e-6)
-    assert result.found.best.held_out == result.found.best.search
+    assert result.layer_report.best.search == pytest.approx(expected, abs=1e-6)
+    assert result.layer_report.best.held_out == result.layer_report.best.search
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_the_encoder_of_the_result_has_the_vectors_that_were_searched(model, pai
 def test_layer_search_applies_the_dense_head(model, pairs, form, protocol):
     settings = search_settings(f"{model}{form}", top=7, protocol=protocol, dev_size=15, shuffles=2)
     result = search_layers(pairs, settings)
-    assert len(result.found.top) == 7
+    assert len(result.layer_report.top) == 7
     samples = [np.arange(len(pairs))]
     if protocol == "paper":
         samples = [np.random.default_rng([0, seed]).permutation(len(pairs))[:15] for seed in (0, 1)]
-    for candidate in result.found.top:
+    for candidate in result.layer_report.top:
         encoder = Encoder.load(f"{model}{form}::lc:{','.join(map(str, candidate.layers))}")
         left, right = encoder.encode(pairs.left), encoder.encode(pairs.right)
         cosines = np.round((left * right).sum(axis=1), 6)
@@ -91,7 +91,7 @@ def test_layer_search_applies_the_dense_head(model, pairs, form, protocol):
             scipy.stats.spearmanr(cosines[rows], pairs.gold[rows])[0] for rows in samples
         ]
         assert candidate.search == pytest.approx(np.mean(correlations), abs=1e-6)
-    same = f"{model}{form}::lc:{','.join(map(str, result.found.best.layers))}"
+    same = f"{model}{form}::lc:{','.join(map(str, result.layer_report.best.layers))}"
     assert Encoder.load(result.encoder).spec == Encoder.load(same).spec
 
 
@@ -104,7 +104,7 @@ def test_the_papers_protocol_merges_all_splits_of_a_similarity_test(model, tmp_p
     settings = search_settings(model, protocol="paper", dev_size=10, shuffles=2)
     result = search_layers(folder, settings)
     assert result.search_data.units == len(everything)
-    assert result.found == search_layers(everything, settings).found
+    assert result.layer_report == search_layers(everything, settings).layer_report
 
 
 def test_loaded_questions_are_searched_and_tested(model):

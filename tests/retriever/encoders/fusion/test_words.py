@@ -33,9 +33,11 @@ def settings_of(depth, **chosen):
 def test_a_word_has_the_sum_of_its_pieces_and_the_mean_of_their_layers(preset, variance, start):
     (states,) = FakeStates(drop_last=preset == "released").hidden_states([TEXT])
     settings = settings_of(4, wk_preset=preset, start_layer=start, wk_variance=variance)
-    expected = reference(states.states, states.kept, preset=preset, start=start, variance=variance)
+    expected = reference(
+        states.states, states.is_pooled, preset=preset, start=start, variance=variance
+    )
     pieces = word_weights(TEXT, states, settings, "piece")
-    assert [piece.text for piece in pieces] == np.array(states.pieces)[states.kept].tolist()
+    assert [piece.text for piece in pieces] == np.array(states.pieces)[states.is_pooled].tolist()
     np.testing.assert_allclose([piece.weight for piece in pieces], expected.words, rtol=1e-6)
     np.testing.assert_allclose([piece.layers for piece in pieces], expected.layers, rtol=1e-6)
     found = word_weights(TEXT, states, settings, "word")

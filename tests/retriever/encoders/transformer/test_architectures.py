@@ -56,9 +56,9 @@ def test_hidden_states_with_their_pieces_and_places_are_those_of_transformers(na
         assert one.states.shape == (DEPTHS[name] + 1, len(one.pieces), WIDTH)
         np.testing.assert_allclose(one.states, expected.states[row], **CLOSE)
         np.testing.assert_allclose(one.states, padded[row], **CLOSE)
-        assert one.kept.all()
-        np.testing.assert_array_equal(dropped.kept, ~expected.special[row])
-        np.testing.assert_array_equal(cut.kept, [True] * (len(one.pieces) - 1) + [False])
+        assert one.is_pooled.all()
+        np.testing.assert_array_equal(dropped.is_pooled, ~expected.special[row])
+        np.testing.assert_array_equal(cut.is_pooled, [True] * (len(one.pieces) - 1) + [False])
 
 
 @architectures
@@ -108,7 +108,7 @@ def test_sbert_wk_as_released_cuts_the_end_with_its_separator(name, load, plain)
         (one,) = released.hidden_states([text])
     assert one.pieces == plain(name).tokenizer.convert_ids_to_tokens(ids[:9])
     assert one.spans == [tuple(span) for span in expected["offset_mapping"][:9]]
-    np.testing.assert_array_equal(one.kept, [True] * 8 + [False])
+    np.testing.assert_array_equal(one.is_pooled, [True] * 8 + [False])
 
 
 @architectures
