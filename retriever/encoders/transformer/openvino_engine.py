@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -59,6 +60,17 @@ def import_openvino() -> Any:
                     modules[_TELEMETRY] = telemetry
         import openvino
     return openvino
+
+
+@cache
+def _openvino_core() -> Any:
+    """Return OpenVINO's runtime, which lives as long as the process.
+
+    On a processor with AMX, each runtime replaces the stack on which signals are handled, and puts
+    the earlier one back when it ends. If the earlier one was of a runtime that has ended, its
+    memory is gone, and the next signal, such as Ctrl-C, ends the process with SIGSEGV.
+    """
+    return import_openvino().Core()
 
 
 class OpenVINOEngine:
@@ -150,7 +162,6 @@ class OpenVINOEngine:
 
     def _request(self, streams: int) -> Any:
         """Return an idle request of the graph for a number of parallel batches."""
-        openvino = import_openvino()
         with self._lock:
             if streams not in self._compiled:
                 settings: dict[str, Any] = {
@@ -160,7 +171,7 @@ class OpenVINOEngine:
                 if self.dtype in _PRECISIONS:
                     settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[self.dtype]
                 graph = _GraphOperations(self._network, self._ranges).model(self._layers)
-                self._compiled[streams] = openvino.Core().compile_model(graph, "CPU", settings)
+                self._compiled[streams] = _openvino_core().compile_model(graph, "CPU", settings)
             idle = self._requests[streams]
             return idle.pop() if idle else self._compiled[streams].create_infer_request()
 

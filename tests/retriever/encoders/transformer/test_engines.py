@@ -266,3 +266,23 @@ print([name for name in sys.modules if name.startswith("openvino_telemetry")])
 """
     command = [sys.executable, "-c", program]
     assert subprocess.run(command, capture_output=True, check=True).stdout == b"[]\n"
+
+
+@needs_openvino
+def test_signals_are_handled_after_openvino_encoders_are_gone(folders):
+    """Only a processor with AMX can fail here: there OpenVINO replaces the stack of signals."""
+    program = """
+import gc, os, signal, sys
+from retriever.encoders import Encoder
+encoders = [Encoder.load(sys.argv[1] + "::backend=openvino", device="cpu") for _ in range(2)]
+for encoder in encoders:
+    encoder.encode(["a text"])
+del encoder
+while encoders:
+    encoders.pop(0)
+    gc.collect()
+signal.signal(signal.SIGINT, lambda *_: print("interrupted"))
+os.kill(os.getpid(), signal.SIGINT)
+"""
+    command = [sys.executable, "-c", program, str(folders("bert"))]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"interrupted\n"
