@@ -46,6 +46,11 @@ def evaluated(encoder):
     return InformationRetrievalEvaluator(QUESTIONS, corpus, RELEVANT, write_csv=False)(encoder)
 
 
+def count_and_close(opened):
+    with opened:
+        return opened.count()
+
+
 def as_tensor(encoder):
     """Vectors as sentence-transformers gives them to torch."""
     torch = pytest.importorskip("torch")
@@ -56,9 +61,12 @@ def as_tensor(encoder):
 
 
 WORKS = {
-    "Index.load": lambda index, encoder: Index.load(index.folder, encoder=Letters()).count() == 3,
+    "Index.load": lambda index, encoder: (
+        count_and_close(Index.load(index.folder, encoder=Letters())) == 3
+    ),
     "Index.from_documents": lambda index, encoder: (
-        Index.from_documents(TEXTS, index.folder / "../other", encoder=Letters()).count() == 3
+        count_and_close(Index.from_documents(TEXTS, index.folder / "../other", encoder=Letters()))
+        == 3
     ),
     "Chroma's add": lambda index, encoder: (
         index.add(documents=["snow"], ids=["d"], metadatas=[{"year": 1}]).added
