@@ -54,7 +54,9 @@ def test_sqlite_utils_commands_of_the_page_read_the_view(folder):
 
 def test_the_python_example_of_the_view_runs(folder, capsys):
     (example,) = examples("python")
-    exec(compile(example, "index-format.md", "exec"), {})
+    names = {}
+    exec(compile(example, "index-format.md", "exec"), names)
+    names["database"].close()
     assert capsys.readouterr().out == "new Trains 1\n"
 
 

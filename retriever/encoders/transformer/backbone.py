@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -112,6 +113,8 @@ class Backbone(PairTokenizer):
         require_torch(f"running {folder.name} in torch")
         import torch
 
+        # The process that may compute on several threads.
+        self._process = os.getpid()
         # Whether `run` multiplies float32 weights in bfloat16.
         self.autocast = False
         self._trainable = training
@@ -197,6 +200,7 @@ class Backbone(PairTokenizer):
         """Pad word-piece ids, special tokens included, to the longest text."""
         import torch
 
+        self._limit_threads_after_fork()
         lengths = [len(row) for row in ids]
         longest = max(lengths)
         highest = max(map(max, ids))
@@ -219,6 +223,14 @@ class Backbone(PairTokenizer):
             padded = [list(row) + [0] * (longest - len(row)) for row in types]
             inputs["token_type_ids"] = torch.tensor(padded, device=self.device)
         return Batch(inputs, sizes, longest)
+
+    def _limit_threads_after_fork(self) -> None:
+        """Compute on one thread in a forked process: it would wait for threads of its parent."""
+        import torch
+
+        if self._process != os.getpid():
+            torch.set_num_threads(1)
+            self._process = os.getpid()
 
     def _require_types(self, types: Sequence[Sequence[int]]) -> None:
         """Raise ModelError for a token type that has no vector."""

@@ -7,6 +7,7 @@ takes 0.2 to 0.4 s of processor time, so nothing is converted beforehand or cach
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 from collections import defaultdict, deque
@@ -63,12 +64,14 @@ def import_openvino() -> Any:
 
 
 @cache
-def _openvino_core() -> Any:
-    """Return OpenVINO's runtime, which lives as long as the process.
+def _runtime_of(process: int) -> Any:
+    """Return OpenVINO's runtime of a process, which lives as long as the process.
 
     On a processor with AMX, each runtime replaces the stack on which signals are handled, and puts
     the earlier one back when it ends. If the earlier one was of a runtime that has ended, its
     memory is gone, and the next signal, such as Ctrl-C, ends the process with SIGSEGV.
+
+    A forked process needs a runtime of its own, since it has no threads of its parent's runtime.
     """
     return import_openvino().Core()
 
@@ -171,7 +174,8 @@ class OpenVINOEngine:
                 if self.dtype in _PRECISIONS:
                     settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[self.dtype]
                 graph = _GraphOperations(self._network, self._ranges).model(self._layers)
-                self._compiled[streams] = _openvino_core().compile_model(graph, "CPU", settings)
+                runtime = _runtime_of(os.getpid())
+                self._compiled[streams] = runtime.compile_model(graph, "CPU", settings)
             idle = self._requests[streams]
             return idle.pop() if idle else self._compiled[streams].create_infer_request()
 

@@ -48,8 +48,11 @@ def test_index_of_vector_table_is_searched_and_refuses_other_tables(table, tmp_p
         (first, _) = index.search(TEXTS[2], mode="dense")
         assert (first.id, round(first.score, 6)) == ("dog", 1)
     write(table, VECTORS[::-1].copy(), TEXTS)
-    with pytest.raises(EncoderMismatchError, match="has changed"):
-        Index.open(tmp_path / "index").search(TEXTS[0], mode="dense")
+    with (
+        Index.open(tmp_path / "index") as index,
+        pytest.raises(EncoderMismatchError, match="has changed"),
+    ):
+        index.search(TEXTS[0], mode="dense")
 
 
 def test_vector_table_is_source_of_meta_embedding(table, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -286,3 +287,26 @@ os.kill(os.getpid(), signal.SIGINT)
 """
     command = [sys.executable, "-c", program, str(folders("bert"))]
     assert subprocess.run(command, capture_output=True, check=True).stdout == b"interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "backend", ["numpy", pytest.param("openvino", marks=needs_openvino), "torch"]
+)
+def test_forked_process_encodes_with_the_encoder_of_its_parent(folders, backend):
+    program = """
+import os, signal, sys, warnings
+from retriever.encoders import Encoder
+warnings.simplefilter("ignore")
+texts = ["one two three four"] * 200
+encoder = Encoder.load(f"{sys.argv[1]}::backend={sys.argv[2]}", device="cpu")
+expected = encoder.encode(texts)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    differs = (abs(encoder.encode(texts) - expected) > 1e-5).any()
+    os._exit(int(differs))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    command = [sys.executable, "-c", program, str(folders("bert")), backend]
+    environment = os.environ | {"OMP_NUM_THREADS": "2"}
+    assert subprocess.run(command, env=environment, timeout=60).returncode == 0
