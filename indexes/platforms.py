@@ -371,6 +371,33 @@ def block_interrupts() -> Iterator[None]:
 
 
 @contextmanager
+def keep_signal_stack() -> Iterator[None]:
+    """Give the thread back the stack on which it handles signals, if the block replaces it.
+
+    A signal on a stack that has been freed ends the process with SIGSEGV. On Linux alone.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    import ctypes
+
+    class SignalStack(ctypes.Structure):
+        _fields_ = (
+            ("address", ctypes.c_void_p),
+            ("flags", ctypes.c_int),
+            ("size", ctypes.c_size_t),
+        )
+
+    library = ctypes.CDLL(None)
+    before = SignalStack()
+    library.sigaltstack(None, ctypes.byref(before))
+    try:
+        yield
+    finally:
+        library.sigaltstack(ctypes.byref(before), None)
+
+
+@contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise TimeoutError in the main thread after some time, where the system has timers."""
     import signal

@@ -1,10 +1,13 @@
 """The branches for Windows, on the system of the test, and names that Windows refuses."""
 
+import ctypes
 import multiprocessing
 import os
 import re
 import signal
 import stat
+import struct
+import sys
 from contextlib import closing
 from pathlib import PurePath
 
@@ -224,6 +227,23 @@ def compute_forever():
 def test_time_limit_interrupts_the_main_thread():
     with pytest.raises(TimeoutError), platforms.time_limit(0.05):
         compute_forever()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the call is made on Linux alone")
+def test_signal_stack_that_a_library_replaces_is_given_back():
+    def signal_stack(address=0):
+        """The address of the stack for signals; sets another one first, if given."""
+        stack = struct.pack("PiP", address, 0, 1 << 16) if address else None
+        current = ctypes.create_string_buffer(struct.calcsize("PiP"))
+        assert ctypes.CDLL(None).sigaltstack(stack, None) == 0
+        assert ctypes.CDLL(None).sigaltstack(None, current) == 0
+        return struct.unpack("PiP", current)[0]
+
+    memory = ctypes.create_string_buffer(1 << 16)
+    before = signal_stack()
+    with platforms.keep_signal_stack():
+        assert signal_stack(ctypes.addressof(memory)) == ctypes.addressof(memory)
+    assert signal_stack() == before
 
 
 def test_services_end_on_ctrl_c_and_on_a_polite_kill():

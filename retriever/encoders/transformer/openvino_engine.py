@@ -7,18 +7,16 @@ takes 0.2 to 0.4 s of processor time, so nothing is converted beforehand or cach
 from __future__ import annotations
 
 import math
-import os
 import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from indexes.platforms import usable_cores
+from indexes.platforms import keep_signal_stack, usable_cores
 from retriever.encoders.computing import token_batches
 from retriever.encoders.settings import Dtype
 from retriever.encoders.transformer.network import Affine, Network, NetworkInputs
@@ -61,19 +59,6 @@ def import_openvino() -> Any:
                     modules[_TELEMETRY] = telemetry
         import openvino
     return openvino
-
-
-@cache
-def _runtime_of(process: int) -> Any:
-    """Return OpenVINO's runtime of a process, which lives as long as the process.
-
-    On a processor with AMX, each runtime replaces the stack on which signals are handled, and puts
-    the earlier one back when it ends. If the earlier one was of a runtime that has ended, its
-    memory is gone, and the next signal, such as Ctrl-C, ends the process with SIGSEGV.
-
-    A forked process needs a runtime of its own, since it has no threads of its parent's runtime.
-    """
-    return import_openvino().Core()
 
 
 class OpenVINOEngine:
@@ -165,6 +150,7 @@ class OpenVINOEngine:
 
     def _request(self, streams: int) -> Any:
         """Return an idle request of the graph for a number of parallel batches."""
+        openvino = import_openvino()
         with self._lock:
             if streams not in self._compiled:
                 settings: dict[str, Any] = {
@@ -174,8 +160,11 @@ class OpenVINOEngine:
                 if self.dtype in _PRECISIONS:
                     settings["INFERENCE_PRECISION_HINT"] = _PRECISIONS[self.dtype]
                 graph = _GraphOperations(self._network, self._ranges).model(self._layers)
-                runtime = _runtime_of(os.getpid())
-                self._compiled[streams] = runtime.compile_model(graph, "CPU", settings)
+                # On a processor with AMX, OpenVINO gives this thread another stack for signals. It
+                # later frees that stack, whether or not the thread still has it.
+                with keep_signal_stack():
+                    compiled = openvino.Core().compile_model(graph, "CPU", settings)
+                self._compiled[streams] = compiled
             idle = self._requests[streams]
             return idle.pop() if idle else self._compiled[streams].create_infer_request()
 
