@@ -83,15 +83,32 @@ def rank_systems(
             find_model(system.encoder or settings.cross.model, download=settings.loading.download)
     with open_resources(questions, settings, progress, notify) as resources:
         _check_judgments(resources)
+        if resources.corpus is not None:
+            _check_corpus_systems(parsed_systems)
         parsed_systems = [
             replace(system, encoder=resources.form(system.encoder)) for system in parsed_systems
         ]
         resources.share(system.encoder for system in parsed_systems if system.kind in _EMBEDDED)
+        for system in parsed_systems:
+            if system.kind in _EMBEDDED and system.encoder:
+                # A wrong name fails before another system is ranked.
+                resources.encoder(system.encoder)
         results = [_rank(system, resources) for system in parsed_systems]
         split = resources.questions
         remarks = tuple(resources.remarks)
     usual = ANSWER_MEASURES if split.answers_in_text else MEASURES
     return QAResult.of(split, results, measures or usual, settings, command, remarks)
+
+
+def _check_corpus_systems(systems: Sequence[System]) -> None:
+    """Refuse systems that rank the whole corpus with another encoder than that of its index."""
+    for system in systems:
+        if system.kind in _CORPUS_KINDS and system.encoder:
+            raise ConfigError(
+                f"system {system.text!r}: the corpus is ranked with the encoder of its index; "
+                f"rank {system.kind!r} in a second run, with --model {system.encoder} and an "
+                "--index of its own, and compare both with `retriever eval compare`"
+            )
 
 
 def _check_judgments(resources: Resources) -> None:
@@ -114,11 +131,6 @@ def _check_judgments(resources: Resources) -> None:
 
 def _rank(system: System, resources: Resources) -> SystemResult:
     begin = time.perf_counter()
-    if resources.corpus is not None and system.kind in _CORPUS_KINDS and system.encoder:
-        raise ConfigError(
-            f"system {system.text!r}: the corpus is ranked with the encoder of its index; "
-            "leave out what follows @, or name an index made with that encoder"
-        )
     result = _RANKERS.get(system.kind, _heads)(system, resources)
     return replace(result, seconds=time.perf_counter() - begin)
 

@@ -1,5 +1,6 @@
 """Systems with encoders of their own."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -99,3 +100,16 @@ def test_further_encoders_do_not_change_the_systems_of_an_index(indexed, minilm,
 def test_cross_encoder_starts_from_a_local_model(settings, name):
     with pytest.raises(ModelError, match=f"no model '{name}'"):
         rank_systems({}, ["cosine", f"cross-encoder@{name}"], settings)
+
+
+@pytest.mark.parametrize("system", ["cosine", "hybrid:tuned", "bilinear"])
+def test_missing_encoder_fails_before_another_system_is_ranked(settings, system):
+    stages = []
+
+    def progress(stage, total):
+        stages.append(stage)
+        return lambda done: None
+
+    with pytest.raises(ModelError, match=re.escape("no model './nowhere'")):
+        rank_systems(SPLITS, ["cosine", f"{system}@./nowhere::lc:0,1"], settings, progress=progress)
+    assert stages == []

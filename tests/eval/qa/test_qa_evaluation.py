@@ -278,11 +278,23 @@ class TestCorpora:
         with Index.open(settings.data.index) as index:
             assert len(index) == 2
 
-    def test_a_set_without_pools_needs_an_index_and_its_encoder(self, splits, settings):
+    def test_a_set_without_pools_needs_an_index(self, splits, settings):
         with pytest.raises(ConfigError, match="--index FOLDER"):
             rank("bm25", splits)
-        with pytest.raises(ConfigError, match="the encoder of its index"):
-            rank("cosine@other", splits, settings)
+
+    def test_another_encoder_than_that_of_the_index_is_refused_before_training(
+        self, splits, settings
+    ):
+        stages = []
+
+        def progress(stage, total):
+            stages.append(stage)
+            return lambda done: None
+
+        message = "a second run, with --model other and an --index of its own"
+        with pytest.raises(ConfigError, match=message):
+            rank(["bilinear", "cosine@other"], splits, settings, progress=progress)
+        assert stages == ["indexing passages"]
 
     def test_heads_rerank_the_hits_of_a_hybrid_search(self, splits, settings):
         (system,) = rank("bilinear", splits, settings).systems
