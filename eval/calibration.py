@@ -431,10 +431,13 @@ def _draw_questions(
         _LEAST_QUESTIONS, math.ceil(share / min(settings.false_answers, *_PROMISED_SHARES))
     )
     if len(relevant_ids) < needed:
+        remedy = "give more questions, or more documents to make them from"
+        if needed > _LEAST_QUESTIONS:
+            remedy += ", or allow more false answers"
         raise BadInputError(
             f"questions: expected at least {needed} with a relevant document in the index, for at "
             f"most {settings.false_answers:.1%} false answers, found {len(relevant_ids):,} among "
-            f"{len(queries):,}; give more, or allow more false answers"
+            f"{len(queries):,}; {remedy}"
         )
     random = np.random.default_rng(settings.seed)
     drawn_ids = random.permutation(list(relevant_ids))[: settings.questions]

@@ -37,6 +37,7 @@ _OPERATOR_WORDS = ("is", "between", "before", "after")
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ]\d\d(:\d\d){0,2}([.,]\d+)?(Z|[+-]\d\d:?\d\d)?)?)?)?")
 # A date without a time, or the beginning of one.
 _DAY = re.compile(r"\d{4}(-\d\d){0,2}")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 # Appended to a prefix, it sorts after every text with that prefix.
 _MAX_CHARACTER = "\U0010ffff"
 _PLURALS: dict[FieldType, str] = {
@@ -119,8 +120,25 @@ def type_mismatch(
             if present := [type_ for type_ in _PLURALS if has_values(name, [type_])]:
                 present_types = " and ".join(_PLURALS[type_] for type_ in present)
                 missing_types = " or ".join(_PLURALS[type_] for type_ in required)
-                return f"the field {name!r} has {present_types} and no {missing_types}"
+                remedy = _describe_type_remedy(comparison, present)
+                return f"the field {name!r} has {present_types} and no {missing_types}{remedy}"
     return None
+
+
+def _describe_type_remedy(comparison: FieldComparison, present: list[FieldType]) -> str:
+    """Return what to write in place of a value of the wrong type; empty if that is not known."""
+    names = comparison.field.names
+    is_pattern = comparison.operator in ("like", "contains")
+    if is_pattern or len(names) > 1 or len(comparison.values) > 1:
+        return ""
+    value = comparison.values[0]
+    if comparison.operator == "in" and present == ["array"]:
+        return f": write {written_field(names)} contains {written_value(value)}"
+    if type_of(value) == "number" and present == ["string"]:
+        return f': write the value in quotes, "{value}"'
+    if isinstance(value, str) and present == ["number"] and _NUMBER.fullmatch(value):
+        return f": write the value without quotes, {value}"
+    return ""
 
 
 def narrow_comparison(expression: Expression) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from indexes.filters import Facet, FacetValue, compile_where, parse_field, written_value
-from retriever.errors import ConfigError, require_several
+from retriever.errors import ConfigError, FilterError, require_several
 from retriever.search.opened import describe_unknown_fields
 from retriever.search.queries import check_query, query_terms, warn_doubtful
 from retriever.settings import GREATEST
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # The end of a name whose dates are counted by month.
 _BY_MONTH = ":month"
+_OTHER_PERIOD = re.compile(r"([\w.]+):\w+")
 _MONTH = re.compile(r"[0-9]{4}-[0-9]{2}(?![0-9])")
 _YEAR = re.compile(r"[0-9]{4}")
 
@@ -39,6 +40,9 @@ def count_facets(
     names = list(fields)
     monthly = {name: name.removesuffix(_BY_MONTH) for name in names if name.endswith(_BY_MONTH)}
     plain_names = [name for name in names if name not in monthly]
+    for name in plain_names:
+        if match := _OTHER_PERIOD.fullmatch(name):
+            raise FilterError(f"field {name!r}: dates are counted by month: write {match[1]}:month")
     compiled = None if where is None else compile_where(where)
     top_fields = [parse_field(monthly.get(name, name))[0] for name in names]
     if text is not None:

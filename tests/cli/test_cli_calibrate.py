@@ -89,7 +89,11 @@ def test_calibrate_refuses_too_few_questions_and_impossible_probabilities(
     assert_refused(
         retriever("calibrate", "--queries", few, "--qrels", "qrels"),
         "questions: expected at least 100 with a relevant document in the index, for at most 5.0% "
-        "false answers, found 1 among 1",
+        "false answers, found 1 among 1; give more questions, or more documents to make",
+    )
+    assert_refused(
+        retriever("calibrate", "--queries", few, "--qrels", "qrels", "--false-answers", "0.01"),
+        "to make them from, or allow more false answers",
     )
     assert_refused(
         retriever("calibrate", *question_options, "--false-answers", "1"), "--false-answers"

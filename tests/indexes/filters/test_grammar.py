@@ -235,21 +235,23 @@ def mismatch(documents, text):
 @pytest.mark.parametrize(
     ("value", "text", "types"),
     [
-        (2020, "not f != '2020'", "numbers and no strings"),
-        (2020, "f < '2020'", "numbers and no strings"),
+        (2020, "not f != '2020'", "numbers and no strings: write the value without quotes, 2020"),
+        (2020, "f < '2020'", "numbers and no strings: write the value without quotes, 2020"),
         (2020, "f like '20%'", "numbers and no strings"),
         (2020, "f contains '2020'", "numbers and no strings or lists"),
         (2020, "f contains 2020", "numbers and no lists"),
         (2020, "f in (1, '2', 3)", "numbers and no strings"),
         (True, "f > 0", "booleans and no numbers"),
-        (["geo"], "f = 'geo'", "lists and no strings"),
+        (["geo"], "f = 'geo'", 'lists and no strings: write f contains "geo"'),
+        (["geo"], "f != 'geo'", "lists and no strings"),
+        ("2020", "f >= 2020", 'strings and no numbers: write the value in quotes, "2020"'),
         ({"g": 1}, "f = 1", "objects and no numbers"),
         ("x", "f.g.h like 'x%'", "strings and no objects"),
         ("x", "f = true or f = 1", "strings and no booleans"),
         (1, "f exists and f.g exists and f = null and f in (null, 1) and g = 'x'", None),
     ],
 )
-def test_type_mismatch_names_the_stored_and_the_wanted_types(value, text, types):
+def test_type_mismatch_names_the_types_and_the_remedy(value, text, types):
     expected = types and f"the field 'f' has {types}"
     assert mismatch([{"f": value, "g": None}], text) == expected
 
@@ -257,8 +259,10 @@ def test_type_mismatch_names_the_stored_and_the_wanted_types(value, text, types)
 def test_type_mismatch_covers_several_types_control_characters_and_id():
     several = [{"f": 1}, {"f": ["a"]}]
     assert mismatch(several, "f = 'a'") == "the field 'f' has numbers and lists and no strings"
-    assert mismatch([{"\x1b": 1}], "`\x1b` = '7'") == r"the field '\x1b' has numbers and no strings"
-    assert mismatch([{"id": 1}], "id = 7") == "the field 'id' has strings and no numbers"
+    assert mismatch([{"\x1b": 1}], "`\x1b` = 'x'") == r"the field '\x1b' has numbers and no strings"
+    assert mismatch([{"id": 1}], "id = 7") == (
+        "the field 'id' has strings and no numbers: write the value in quotes, \"7\""
+    )
     assert mismatch([], "id = 'x' and title like 'x'") is None
 
 

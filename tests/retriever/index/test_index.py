@@ -217,7 +217,7 @@ class TestRefusals:
 
     def test_a_type_that_a_field_does_not_have_is_named(self, index):
         index.update("3", metadata={"year": 2000, "tags": ["geo"]})
-        message = "filter: the field 'tags' has lists and no strings"
+        message = "filter: the field 'tags' has lists and no strings: write tags contains \"geo\""
         for search in (index.search, lambda text, where: index.more_like("4", where=where)):
             with pytest.warns(UserWarning, match=message):
                 assert search("apples", where="tags = 'geo'") == []
@@ -226,7 +226,7 @@ class TestRefusals:
             assert index.facets(["year"], where="tags = 'geo'").documents == 0
         assert index.filter_warning("tags = 'geo'") == message
         for where, fault in (
-            ("not year = '2000'", "numbers and no strings; nothing"),
+            ("not year = '2000'", "no strings: write the value without quotes, 2000; nothing"),
             ("yer > 3", "no document has the field 'yer'; did you mean 'year'"),
             ("i > = 3", "expected"),
         ):

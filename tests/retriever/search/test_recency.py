@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import Index, SearchSettings
-from retriever.errors import ConfigError
+from retriever.errors import ConfigError, FilterError
 from retriever.search import recency
 from retriever.search.recency import recency_factor, stated_date
 
@@ -182,6 +182,11 @@ def test_facets_count_dates_by_month_with_the_newest_first(index):
         assert value.documents == sum(day.documents for day in expected)
         assert value.matches == sum(day.matches for day in expected)
         assert len(index.browse(value.where, k=100)) == value.documents
+
+
+def test_facets_refuse_other_periods_than_months(index):
+    with pytest.raises(FilterError, match=r"'date:year': dates are counted.*: write date:month"):
+        index.facets(["date:year"], "honey")
 
 
 def test_months_of_values_that_are_no_dates_are_not_counted(tmp_path, fake_encoder):
