@@ -238,7 +238,8 @@ def gate(
         queries: id to text, to search indexes for and to show.
         search: how indexes are searched; None for their defaults and `match_depth`.
         match_depth: instead of `search.k`, search for as many hits as the longest list of a side
-            that is a run; for 100 if neither is.
+            that is a run; for 100 if neither is, and at least for 100 if that list has as many
+            documents as an index.
         command: reproduces the result, for the report.
 
     Raises:
@@ -258,7 +259,13 @@ def gate(
     }
     longest = {side: max(map(len, run.values()), default=0) for side, run in runs.items()}
     if search is None or match_depth:
-        search = replace(search or SearchSettings(), k=max(longest.values(), default=_HITS) or 1)
+        hits = max(longest.values(), default=_HITS) or 1
+        if any(
+            isinstance(ranking, Index) and len(ranking) <= hits for ranking in rankings.values()
+        ):
+            # The run ends with the corpus, so it may have been searched for more.
+            hits = max(hits, _HITS)
+        search = replace(search or SearchSettings(), k=hits)
     for side, ranking in rankings.items():
         if isinstance(ranking, Index):
             runs[side] = _search_run(ranking, judgments, queries, search)

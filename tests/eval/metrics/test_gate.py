@@ -12,7 +12,9 @@ from eval import GateSettings, QASettings, gate, rank_systems
 from eval.metrics.comparison import compare_systems
 from eval.metrics.gate import gated_measures
 from eval.settings import Resampling
+from retriever import Document, Index
 from retriever.errors import BadInputError
+from retriever.search import SearchSettings
 
 QUESTIONS = [f"q{number:03}" for number in range(400)]
 QRELS = {question: {"right": 1} for question in QUESTIONS}
@@ -197,3 +199,18 @@ def test_gate_detects_the_detectable_drop_in_eighty_percent(scores, questions, m
         f"{questions}, margin {margin}: {100 * promised:.1f} points in {detected:.1%}\n"
     )
     assert detected == pytest.approx(0.8, abs=0.03)
+
+
+def test_index_equals_its_own_run_of_more_hits_than_it_has_documents(fake_encoder, tmp_path):
+    words = np.random.default_rng(0).zipf(1.3, size=(30, 1500)).clip(max=400)
+    texts = {f"d{row}": " ".join(f"w{word}" for word in words[row]) for row in range(len(words))}
+    queries = {id_: " ".join(text.split()[40:46]) for id_, text in texts.items()}
+    qrels = {id_: {id_: 1} for id_ in texts}
+    with Index.create(tmp_path / "index") as index:
+        index.add(Document(id_, text) for id_, text in texts.items())
+        hit_lists = index.search_many(list(queries.values()), SearchSettings(k=100))
+        ranking = {
+            query: {hit.id: hit.score for hit in hits}
+            for query, hits in zip(queries, hit_lists, strict=True)
+        }
+        assert gate(ranking, index, qrels, queries=queries).identical
