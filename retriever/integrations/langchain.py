@@ -127,16 +127,19 @@ class IndexVectorStore(VectorStore):
     It ranks by cosine, as LangChain's other stores do, and with ``SearchSettings(mode="hybrid")``
     by words, too. Results are whole documents as they were added; use `IndexRetriever` for passages
     of longer texts. `where`, or `filter`, is a filter in text form, or the values of fields:
-    ``{"year": 2021, "lang": ["en", "de"]}``.
+    ``{"year": 2021, "lang": ["en", "de"]}``. `index` is an index or its path. A path opens with
+    `embeddings` if they made the index's vectors.
     """
 
     def __init__(
         self,
-        index: Index,
+        index: Index | str | Path,
         settings: SearchSettings | None = None,
         embeddings: Embeddings | None = None,
     ) -> None:
-        self.index = index
+        if embeddings is not None and not isinstance(index, Index):
+            index = Index.open(index, encoder=EmbeddingsEncoder(embeddings))
+        self.index = open_index(index)
         self.settings = settings or SearchSettings(mode="dense")
         self._embeddings = embeddings
 

@@ -248,6 +248,8 @@ def _describe_fault(error: Mapping[str, Any]) -> str:
         return "body: expected a JSON object; send it with Content-Type: application/json"
     # The first part is "body", "query" or "header".
     place = ".".join(map(str, error["loc"][1:])) or "body"
+    if error["type"] == "extra_forbidden":
+        return f"{place}: unknown field; /openapi.json lists the fields"
     text = str(error["msg"]).removeprefix("Value error, ")
     actual = "" if isinstance(value, dict | list) else f", found {value!r:.60}"
     return f"{place}: {text[:1].lower()}{text[1:]}{actual}"

@@ -372,9 +372,9 @@ def _note_effects(
         for spec in sources.specs:
             if spec.settings.static is not None:
                 notify(
-                    f"note: of {spec.model} the word vectors are used, each of length 1, without "
-                    "weights of words; --level sentence keeps those that SIF, uSIF and LSA have, "
-                    "and the maximum and minimum of p-mean"
+                    f"note: {spec.model} gives word vectors of length 1, without weights of words; "
+                    "--level sentence keeps the weights of SIF, uSIF and LSA, and the maximum and "
+                    "minimum of p-mean"
                 )
 
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("langchain_core")
 pytest.importorskip("langchain_tests")
 
-from langchain_core.embeddings import Embeddings
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 from langchain_tests.integration_tests import (
     RetrieversIntegrationTests,
     VectorStoreIntegrationTests,
@@ -54,6 +54,22 @@ def test_langchain_retriever_accepts_filter_per_call(retriever, keywords):
 def test_langchain_retriever_opens_index_by_path(index):
     found = IndexRetriever(index=str(index.folder), k=1).invoke("plums")
     assert found == IndexRetriever(index=index, k=1).invoke("plums")
+
+
+def test_langchain_store_opens_index_by_path(index):
+    store = IndexVectorStore(str(index.folder))
+    assert store.similarity_search("plums") == IndexVectorStore(index).similarity_search("plums")
+
+
+def test_langchain_store_with_embeddings_reopens_by_path(tmp_path):
+    embeddings = DeterministicFakeEmbedding(size=8)
+    folder = tmp_path / "store.index"
+    texts = ["pears", "plums"]
+    IndexVectorStore.from_texts(texts, embeddings, folder=folder).index.close()
+    store = IndexVectorStore(folder, embeddings=embeddings)
+    assert [document.page_content for document in store.similarity_search("plums", k=1)] == [
+        "plums"
+    ]
 
 
 def test_a_store_without_embeddings_has_the_encoder_of_its_index(index):

@@ -237,7 +237,7 @@ def test_meta_training_notes_ineffective_settings_and_reduced_dimensions(make, s
     notes = []
     make("svd", texts=CORPUS[:3], notify=notes.append)
     assert any("the corpus supports no more" in note for note in notes)
-    assert any("of static the word vectors are used, each of length 1" in note for note in notes)
+    assert any("static gives word vectors of length 1" in note for note in notes)
     notes.clear()
     make("conc", used=[f"{sources[0]}::sbert-wk", "static"], pooling="max", notify=notes.append)
     assert any("vectors of whole texts are combined" in note for note in notes)
