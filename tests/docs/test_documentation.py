@@ -268,8 +268,8 @@ def test_the_tutorials_run(shell, tmp_path, postgres_url):
             place = command.index("--config")
             command[place : place + 2] = []
         done = shell(command)
-        # The candidate is the baseline; there may be too few questions to tell.
-        assert done.returncode in ((0, 4) if command[1] == "gate" else (0,)), done.stderr
+        # The gate may find any verdict on a changed weight.
+        assert done.returncode in ((0, 1, 4) if "--alpha" in command else (0,)), done.stderr
         assert done.stdout or "--run" in command or command[1] in ("index", "refresh"), command
 
 
