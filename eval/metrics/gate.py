@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
@@ -259,12 +259,8 @@ def gate(
     }
     longest = {side: max(map(len, run.values()), default=0) for side, run in runs.items()}
     if search is None or match_depth:
-        hits = max(longest.values(), default=_HITS) or 1
-        if any(
-            isinstance(ranking, Index) and len(ranking) <= hits for ranking in rankings.values()
-        ):
-            # The run ends with the corpus, so it may have been searched for more.
-            hits = max(hits, _HITS)
+        indexes = [ranking for ranking in rankings.values() if isinstance(ranking, Index)]
+        hits = _searched_hits(longest.values(), indexes)
         search = replace(search or SearchSettings(), k=hits)
     for side, ranking in rankings.items():
         if isinstance(ranking, Index):
@@ -278,6 +274,15 @@ def gate(
     if identical:
         gated = {measure: replace(result, verdict="pass") for measure, result in gated.items()}
     return GateResult(sides, comparison, gated, settings, queries, command, longest, identical)
+
+
+def _searched_hits(run_lengths: Collection[int], indexes: Iterable[Index]) -> int:
+    """Return for how many hits indexes are searched: as many as the longest list of a run has."""
+    hits = max(run_lengths, default=_HITS) or 1
+    if any(len(index) <= hits for index in indexes):
+        # The run ends with the corpus, so it may have been searched for more.
+        return max(hits, _HITS)
+    return hits
 
 
 def _check_hits(comparison: Comparison, sides: Mapping[str, str]) -> None:
