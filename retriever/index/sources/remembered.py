@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from retriever.documents.report import FilesReport
+from retriever.errors import StorageError
 from retriever.index.sources.changes import find_changes
 from retriever.index.sources.files import Source, SourceChanges
 from retriever.index.sources.memory import SourceMemory, memory_path
@@ -25,10 +26,17 @@ _MOVED_BATCHES = 200
 
 def remembered_sources(store: Store) -> list[Source]:
     """Return the sources that an index remembers, in the order of reading."""
-    if not memory_path(store).exists():
+    path = memory_path(store)
+    if not path.exists():
         return []
-    with SourceMemory(store) as memory:
-        return memory.sources()
+    try:
+        with SourceMemory(store) as memory:
+            return memory.sources()
+    except StorageError:
+        # The index may have been moved away since, which a watched folder can be at any time.
+        if path.exists():
+            raise
+        return []
 
 
 def remembered_files(store: Store) -> FilesReport:

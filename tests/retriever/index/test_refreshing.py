@@ -17,6 +17,8 @@ from retriever.errors import DamagedIndexError, IndexLockedError, SourceError
 from retriever.index import RefreshReport
 from retriever.index.sources import changes as source_changes
 from retriever.index.sources import files as source_files
+from retriever.index.sources import remembered
+from retriever.index.sources.memory import SourceMemory
 from tests.retriever.documents.source_samples import DAMAGED, write
 
 WORDS = [f"w{number}" for number in range(30)]
@@ -204,6 +206,19 @@ def test_a_missing_source_changes_nothing(tmp_path, index):
     assert (report.removed, report.added) == (1, 1)
     assert index.sources == [str(tmp_path / "other"), str(lines)]
     assert [document.id for document in index] == ["c", "other/b.txt", "other/new.txt"]
+
+
+def test_an_index_that_is_moved_away_while_it_is_read_has_no_sources(tmp_path, index, monkeypatch):
+    write(tmp_path / "a.txt", "text")
+    remember(index, tmp_path / "a.txt")
+    assert len(remembered.remembered_sources(index.store)) == 1
+
+    def move_and_read(store):
+        index.folder.rename(tmp_path / "moved")
+        return SourceMemory(store)
+
+    monkeypatch.setattr(remembered, "SourceMemory", move_and_read)
+    assert remembered.remembered_sources(index.store) == []
 
 
 def test_a_folder_that_cannot_be_listed_or_read_keeps_what_the_index_has(tmp_path, index):
