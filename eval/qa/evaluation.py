@@ -85,19 +85,23 @@ def rank_systems(
         _check_judgments(resources)
         if resources.corpus is not None:
             _check_corpus_systems(parsed_systems)
-        parsed_systems = [
-            replace(system, encoder=resources.form(system.encoder)) for system in parsed_systems
-        ]
-        resources.share(system.encoder for system in parsed_systems if system.kind in _EMBEDDED)
-        for system in parsed_systems:
-            if system.kind in _EMBEDDED and system.encoder:
-                # A wrong name fails before another system is ranked.
-                resources.encoder(system.encoder)
+        parsed_systems = _load_encoders(parsed_systems, resources)
         results = [_rank(system, resources) for system in parsed_systems]
         split = resources.questions
         remarks = tuple(resources.remarks)
     usual = ANSWER_MEASURES if split.answers_in_text else MEASURES
     return QAResult.of(split, results, measures or usual, settings, command, remarks)
+
+
+def _load_encoders(systems: Sequence[System], resources: Resources) -> list[System]:
+    """Load each system's encoder, so that a wrong name fails first; return systems in full form."""
+    complete = [replace(system, encoder=resources.form(system.encoder)) for system in systems]
+    embedded = [system for system in complete if system.kind in _EMBEDDED]
+    resources.share(system.encoder for system in embedded)
+    for system in embedded:
+        if system.encoder:
+            resources.encoder(system.encoder)
+    return complete
 
 
 def _check_corpus_systems(systems: Sequence[System]) -> None:

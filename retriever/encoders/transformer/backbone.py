@@ -225,7 +225,7 @@ class Backbone(PairTokenizer):
         return Batch(inputs, sizes, longest)
 
     def _limit_threads_after_fork(self) -> None:
-        """Compute on one thread in a forked process: it would wait for threads of its parent."""
+        """Compute on one thread in a forked process, which lacks the threads of its parent."""
         import torch
 
         if self._process != os.getpid():
